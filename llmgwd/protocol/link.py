@@ -1,0 +1,97 @@
+"""What the daemon and its gateway workers say to each other over the link socket.
+
+The daemon listens; a worker connects, says `WorkerHello`, and gets `Routes` at once and after every change. It answers
+each with `RoutesApplied`, after which no new request follows an older table. Samples travel as deltas in `Report`s,
+numbered per worker; the worker keeps a report until `ReportTaken` names it and sends it again after a reconnect.
+"""
+
+import msgspec
+
+from llmgwd.protocol.samples import ArmSample
+
+LINK_VERSION = 1
+
+
+class ReplicaRoute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One running engine that may be given requests."""
+
+    id: str
+    host: str
+    port: int
+    served_name: str
+    """The model name this engine knows itself by; a request that asks for another name of the model is rewritten."""
+
+
+class ArmRoute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One side of a model: the replicas that serve one revision."""
+
+    revision: str
+    replicas: tuple[ReplicaRoute, ...] = ()
+
+
+class CanaryRoute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The canary of a model. `id` is that canary's life, so that the samples of two canaries never meet."""
+
+    id: str
+    share: float
+    """Percent of the model's requests, 0–100."""
+    arm: ArmRoute
+
+
+class ModelRoute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A name clients ask for, with what serves it."""
+
+    name: str
+    stable: ArmRoute
+    aliases: tuple[str, ...] = ()
+    canary: CanaryRoute | None = None
+
+
+class Routes(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """The whole routing table; `version` only grows within one life of the daemon."""
+
+    version: int
+    models: tuple[ModelRoute, ...] = ()
+    key_hashes: tuple[bytes, ...] | None = None
+    """SHA-256 of each accepted API key; None when no key is asked for."""
+
+
+class ReportTaken(msgspec.Struct, frozen=True, tag=True):
+    """The daemon has this worker's reports up to `seq`."""
+
+    seq: int
+
+
+class Finish(msgspec.Struct, frozen=True, tag=True):
+    """Take no new connections, let what is in flight end within `drain_s`, then exit."""
+
+    drain_s: float
+
+
+class WorkerHello(msgspec.Struct, frozen=True, tag=True):
+    """A worker presents itself. `worker` is unique for the life of that process."""
+
+    worker: str
+    pid: int
+    version: int = LINK_VERSION
+
+
+class RoutesApplied(msgspec.Struct, frozen=True, tag=True):
+    version: int
+
+
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """What happened since the last report.
+
+    `in_flight` counts the requests per replica id, replicas that left the table included, so that the daemon sees a
+    replica drain. A report is sent twice a second, and at once when a replica that left the table has none left.
+    """
+
+    seq: int
+    routes_version: int
+    in_flight: dict[str, int]
+    samples: tuple[ArmSample, ...] = ()
+
+
+ToWorker = Routes | ReportTaken | Finish
+FromWorker = WorkerHello | RoutesApplied | Report

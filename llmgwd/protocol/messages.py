@@ -1,0 +1,241 @@
+"""What the command line asks and the daemon answers on the control socket.
+
+Each side says `Hello` first. Then a client sends one request after another; each is answered by any number of `Update`s
+and exactly one final reply. An unknown request gets a `Failure`. New fields have defaults.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from llmgwd.protocol.exit_status import ExitStatus
+from llmgwd.protocol.views import CanaryView, EventView, JobView, ModelView, StatusView
+
+PROTOCOL_VERSION = 1
+
+
+class Hello(msgspec.Struct, frozen=True, tag=True):
+    """First frame of each side."""
+
+    program: str
+    version: int = PROTOCOL_VERSION
+
+
+class WeightsChoice(msgspec.Struct, frozen=True):
+    """Which weights a model or canary is to run on; what is null is taken from the model or chosen."""
+
+    repo: str | None = None
+    revision: str | None = None
+    file: str | None = None
+    """A glob over the repository's files."""
+    quant: str | None = None
+    path: str | None = None
+    """Local weights, absolute."""
+
+
+class GetStatus(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Status`."""
+
+
+class ListModels(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Models`."""
+
+
+class ShowModel(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Models` with the one."""
+
+    name: str
+
+
+class AddModel(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Started`."""
+
+    name: str
+    weights: WeightsChoice
+    engine: str = "llamacpp"
+    engine_args: tuple[str, ...] = ()
+    replicas: int = 1
+    aliases: tuple[str, ...] = ()
+    description: str = ""
+
+
+class RemoveModel(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Started`."""
+
+    name: str
+
+
+class StartCanary(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Started`, or by `Done` when there is nothing newer."""
+
+    name: str
+    percent: float = 10.0
+    weights: WeightsChoice = WeightsChoice()
+    engine_args: tuple[str, ...] | None = None
+    again: bool = False
+
+
+class SetPercent(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Done` once every gateway worker follows the new share."""
+
+    name: str
+    percent: float
+
+
+class Promote(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Started`."""
+
+    name: str
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Done` when the canary is out."""
+
+    name: str
+    reason: str = ""
+
+
+class Update(msgspec.Struct, frozen=True, tag=True):
+    """Moves a model to its repository's newest weights without a canary. Answered by `Started` or `Done`."""
+
+    name: str
+    weights: WeightsChoice = WeightsChoice()
+
+
+class Rollback(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Started`."""
+
+    name: str
+
+
+class ListCanaries(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Canaries`: those that run, or with `ended` those that ran as well, newest first."""
+
+    name: str | None = None
+    ended: bool = False
+
+
+class ListJobs(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Jobs`, newest first."""
+
+    limit: int = 50
+
+
+class ShowJob(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Jobs` with the one."""
+
+    id: str
+
+
+class WatchJob(msgspec.Struct, frozen=True, tag=True):
+    """Answered by a `JobChanged` now and at each change, and by `Jobs` with the one when it has ended."""
+
+    id: str
+
+
+class CancelJob(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Done` when the job has ended and what it did is undone."""
+
+    id: str
+
+
+class WatchCanary(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `CanaryChanged` now and at each change of its state, and by `Canaries` with the one when it ended."""
+
+    id: str
+
+
+class ListEvents(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Events`: the newest `limit` in order of time."""
+
+    limit: int = 50
+    model: str | None = None
+
+
+class FindLogs(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Logs`: the log files of a model's replicas, which the caller reads itself."""
+
+    name: str
+
+
+Request = (
+    GetStatus
+    | ListModels
+    | ShowModel
+    | AddModel
+    | RemoveModel
+    | StartCanary
+    | SetPercent
+    | Promote
+    | Abort
+    | Update
+    | Rollback
+    | ListCanaries
+    | ListJobs
+    | ShowJob
+    | WatchJob
+    | CancelJob
+    | WatchCanary
+    | ListEvents
+    | FindLogs
+)
+
+
+class Status(msgspec.Struct, frozen=True, tag=True):
+    status: StatusView
+
+
+class Models(msgspec.Struct, frozen=True, tag=True):
+    models: Sequence[ModelView]
+
+
+class Canaries(msgspec.Struct, frozen=True, tag=True):
+    canaries: Sequence[CanaryView]
+
+
+class Jobs(msgspec.Struct, frozen=True, tag=True):
+    jobs: Sequence[JobView]
+
+
+class Events(msgspec.Struct, frozen=True, tag=True):
+    events: Sequence[EventView]
+
+
+class Logs(msgspec.Struct, frozen=True, tag=True):
+    paths: Sequence[str]
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """A job was written and will run; `canary` is the canary's id when it makes one."""
+
+    job: JobView
+    canary: str | None = None
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The verb took effect, or there was nothing to do; `message` says which."""
+
+    message: str
+    canary: CanaryView | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, tag=True):
+    """The request was refused or failed. `code` is for programs, the words for people."""
+
+    code: str
+    message: str
+    hint: str = ""
+    status: ExitStatus = ExitStatus.FAILED
+
+
+class JobChanged(msgspec.Struct, frozen=True, tag=True):
+    job: JobView
+
+
+class CanaryChanged(msgspec.Struct, frozen=True, tag=True):
+    canary: CanaryView
+
+
+Reply = (
+    Hello | Status | Models | Canaries | Jobs | Events | Logs | Started | Done | Failure | JobChanged | CanaryChanged
+)

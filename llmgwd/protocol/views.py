@@ -1,0 +1,166 @@
+"""What the daemon shows: the shapes behind every listing and every `--json`.
+
+Times are aware datetimes in UTC (RFC 3339 in JSON), durations seconds, sizes bytes, shares percent. A field that is
+not known is null, never zero.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from llmgwd.protocol.samples import Outcome
+from llmgwd.protocol.states import CanaryPhase, JobKind, JobState, ReplicaState, StepState, VerdictState
+
+
+class ProgressView(msgspec.Struct, frozen=True):
+    done: int
+    total: int | None
+    unit: str
+    """`bytes` while fetching and hashing, else what is counted."""
+
+
+class StepView(msgspec.Struct, frozen=True):
+    name: str
+    state: StepState = StepState.PENDING
+    detail: str = ""
+    started: datetime | None = None
+    ended: datetime | None = None
+    progress: ProgressView | None = None
+
+
+class JobView(msgspec.Struct, frozen=True):
+    """One long-running operation. `outcome` says in one line what came of it once it ended; `hint` what to do next."""
+
+    id: str
+    kind: JobKind
+    model: str
+    state: JobState
+    by: str
+    created: datetime
+    started: datetime | None = None
+    ended: datetime | None = None
+    outcome: str = ""
+    hint: str = ""
+    steps: tuple[StepView, ...] = ()
+
+
+class OriginView(msgspec.Struct, frozen=True):
+    """Where weights come from: a repository at a pinned revision, or a path."""
+
+    repo: str | None
+    revision: str | None
+    files: tuple[str, ...]
+    path: str | None
+    size_bytes: int | None
+
+
+class ReplicaView(msgspec.Struct, frozen=True):
+    id: str
+    state: ReplicaState
+    address: str
+    pid: int | None
+    revision: str | None
+    log: str
+    detail: str = ""
+
+
+class ModelView(msgspec.Struct, frozen=True):
+    """One model. `ready` of `wanted` replicas answer; `canary` names its canary when it has one."""
+
+    name: str
+    description: str
+    engine: str
+    engine_args: tuple[str, ...]
+    origin: OriginView
+    previous: OriginView | None
+    aliases: tuple[str, ...]
+    fallbacks: tuple[str, ...]
+    declared: bool
+    wanted: int
+    ready: int
+    replicas: tuple[ReplicaView, ...]
+    canary: str | None = None
+    canary_share: float | None = None
+    job: str | None = None
+    """The id of its running job."""
+    adding: bool = False
+    """Its `add` job has not finished yet."""
+
+
+class ArmView(msgspec.Struct, frozen=True):
+    """What one arm did over the canary's life."""
+
+    revision: str | None
+    requests: int
+    """Requests that count in the verdict: neither cancelled nor with a forced arm."""
+    outcomes: dict[Outcome, int]
+    bad_share: float | None
+    """Part of `requests` that were errors, truncated or empty, 0–1."""
+    length_share: float | None
+    """Part of `requests` that ran into the length limit, 0–1."""
+    ttft_s: float | None
+    """Median time to first token."""
+    tokens_per_s: float | None
+    """Median output speed."""
+    prompt_tokens: int
+    completion_tokens: int
+    forced: int
+    rescued: int
+
+
+class VerdictView(msgspec.Struct, frozen=True):
+    state: VerdictState
+    sentence: str
+
+
+class CanaryView(msgspec.Struct, frozen=True):
+    """One canary. `share` is what is wanted, `share_real` what the gateway gave it so far, both in percent."""
+
+    id: str
+    name: str
+    model: str
+    phase: CanaryPhase
+    by: str
+    share: float
+    share_real: float | None
+    origin: OriginView
+    stable_origin: OriginView
+    started: datetime
+    ended: datetime | None
+    stable: ArmView
+    canary: ArmView
+    verdict: VerdictView
+    next: str
+    """What happens next, or why nothing does."""
+    reason: str = ""
+    """Why it ended."""
+    job: str | None = None
+
+
+class EventView(msgspec.Struct, frozen=True):
+    """One row of the event log."""
+
+    seq: int
+    at: datetime
+    by: str
+    what: str
+    model: str
+    before: str
+    after: str
+    why: str
+
+
+class StatusView(msgspec.Struct, frozen=True):
+    """The house at a glance."""
+
+    version: str
+    pid: int
+    started: datetime
+    gateway: str
+    admin: str
+    workers: int
+    state_folder: str
+    models: tuple[ModelView, ...]
+    canaries: tuple[CanaryView, ...]
+    jobs: tuple[JobView, ...]
+    """Those that have not ended."""
