@@ -206,10 +206,9 @@ class Logs(msgspec.Struct, frozen=True, tag=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """A job was written and will run; `canary` is the canary's id when it makes one."""
+    """A job was written and will run. A canary bears the id of the job that makes it."""
 
     job: JobView
-    canary: str | None = None
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):

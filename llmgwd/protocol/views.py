@@ -8,6 +8,7 @@ from datetime import datetime
 
 import msgspec
 
+from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.samples import Outcome
 from llmgwd.protocol.states import CanaryPhase, JobKind, JobState, ReplicaState, StepState, VerdictState
 
@@ -41,6 +42,8 @@ class JobView(msgspec.Struct, frozen=True):
     ended: datetime | None = None
     outcome: str = ""
     hint: str = ""
+    exit_status: ExitStatus = ExitStatus.DONE
+    """What a command that waited for it exits with."""
     steps: tuple[StepView, ...] = ()
 
 
@@ -83,8 +86,6 @@ class ModelView(msgspec.Struct, frozen=True):
     canary_share: float | None = None
     job: str | None = None
     """The id of its running job."""
-    adding: bool = False
-    """Its `add` job has not finished yet."""
 
 
 class ArmView(msgspec.Struct, frozen=True):

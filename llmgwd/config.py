@@ -1,0 +1,234 @@
+"""`server.yaml`: read once at start and on SIGHUP, checked whole before any of it counts."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from llmgwd.domain.errors import LlmgwError, unusable
+from llmgwd.verdict.judge import LIMITS
+
+DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+YAML_WORDS = {"object": "a mapping", "array": "a list", "str": "text", "int": "a whole number", "null": "nothing"}
+
+Kind = TypeVar("Kind")
+
+
+class Seconds(float):
+    """A duration written as `500ms`, `30s`, `10m`, `2h`."""
+
+
+class Bytes(int):
+    """A size written as `5GiB`."""
+
+
+class Address:
+    """A listening address written as `HOST:PORT`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A mapping of the file whose keys are all known."""
+
+
+class GatewaySettings(Section, frozen=True):
+    listen: Address = Address("127.0.0.1", 8080)
+    workers: int = 1
+    api_keys_file: Path | None = None
+    max_body: Bytes = Bytes(32 * 2**20)
+    drain: Seconds = Seconds(30)
+
+
+class AdminSettings(Section, frozen=True):
+    listen: Address = Address("127.0.0.1", 8081)
+
+
+class WeightsSettings(Section, frozen=True):
+    dir: Path | None = None
+    keep_revisions: int = 2
+    min_free: Bytes = Bytes(5 * 2**30)
+
+
+class HubSettings(Section, frozen=True):
+    endpoint: str = "https://huggingface.co"
+    token_file: Path | None = None
+
+
+class CanarySettings(Section, frozen=True):
+    every: Seconds = Seconds(30)
+    limits: dict[str, float] = {}
+
+
+class WebhookSettings(Section, frozen=True):
+    kind: str
+    url: str
+    events: tuple[str, ...] = ()
+    """Empty: all."""
+
+
+class EngineSettings(Section, frozen=True):
+    """A command that serves weights; see `llmgwd.engines.templates` for what stands in for what."""
+
+    argv: tuple[str, ...]
+    health: str = "/health"
+    ready_timeout: Seconds = Seconds(600)
+    env: dict[str, str] = {}
+
+
+class DeclaredModel(Section, frozen=True):
+    name: str
+    path: Path
+    engine: str = "llamacpp"
+    engine_args: tuple[str, ...] = ()
+    replicas: int = 1
+    aliases: tuple[str, ...] = ()
+    description: str = ""
+
+
+class Settings(Section, frozen=True):
+    gateway: GatewaySettings = GatewaySettings()
+    admin: AdminSettings = AdminSettings()
+    weights: WeightsSettings = WeightsSettings()
+    hub: HubSettings = HubSettings()
+    canary: CanarySettings = CanarySettings()
+    notify: tuple[WebhookSettings, ...] = ()
+    engines: dict[str, EngineSettings] = {}
+    models: tuple[DeclaredModel, ...] = ()
+
+
+def read_settings(path: Path | None) -> Settings:
+    """The settings in the file, or the defaults without one. Raises LlmgwError that names the place and the value."""
+    if path is None:
+        return Settings()
+    try:
+        data = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise unusable("no_config", f"{path} cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise unusable("bad_config", f"{path} is not YAML: {error}") from error
+    try:
+        return parse_settings({} if data is None else data)
+    except LlmgwError as error:
+        raise unusable("bad_config", f"{path}: {error.message}") from error
+
+
+def parse_settings(data: object) -> Settings:
+    """Checks a parsed file. Raises LlmgwError with the path of what is wrong, as in `models[0].replicas`."""
+    _check_named(data, ("engines",), EngineSettings)
+    _check_named(data, ("canary", "limits"), float)
+    settings = _converted(data, Settings, "")
+    _check(settings)
+    return settings
+
+
+def _converted(data: object, kind: type[Kind], where: str) -> Kind:
+    try:
+        return msgspec.convert(data, kind, dec_hook=_read_scalar)
+    except msgspec.ValidationError as error:
+        raise unusable("bad_config", _explain(str(error), data, where)) from error
+
+
+def _check_named(data: object, where: tuple[str, ...], kind: type) -> None:
+    """Checks a mapping's entries one by one: msgspec's own error would not say under which name."""
+    found = _value_at(data, ".".join(where))
+    for name, value in found.items() if isinstance(found, Mapping) else ():
+        _converted(value, kind, ".".join((*where, str(name))))
+
+
+def _read_scalar(kind: type, value: Any) -> Any:
+    if kind is Seconds:
+        return Seconds(_measured(value, DURATION_UNITS, "a duration such as 500ms, 30s, 10m or 2h"))
+    if kind is Bytes:
+        return Bytes(int(_measured(value, SIZE_UNITS, "a size such as 512MiB or 5GiB")))
+    if kind is Address:
+        return _read_address(value)
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a path")
+    return Path(value).expanduser()
+
+
+def _measured(value: object, units: Mapping[str, float], wanted: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]+)", value) if isinstance(value, str) else None
+    if match is None or match[2] not in units:
+        raise ValueError(f"expected {wanted}")
+    return float(match[1]) * units[match[2]]
+
+
+def _read_address(value: object) -> Address:
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:]+\]|[^:\s]+):(\d+)", value) if isinstance(value, str) else None
+    if match is None or int(match[2]) > 65535:
+        raise ValueError("expected HOST:PORT, as in 127.0.0.1:8080")
+    return Address(match[1].strip("[]"), int(match[2]))
+
+
+def _explain(problem: str, data: object, where: str) -> str:
+    """msgspec's `… - at `$.a[0].b`` with the path in front and the value that stands there."""
+    match = re.fullmatch(r"(?P<what>.*?)(?: - at `(?:key in )?\$\.?(?P<path>.*)`)?", problem, re.DOTALL)
+    assert match is not None
+    path, what = match["path"] or "", match["what"]
+    full = ".".join(each for each in (where, path) if each)
+    for json_word, word in YAML_WORDS.items():
+        what = what.replace(f"`{json_word}`", word)
+    unknown_key = re.fullmatch(r"Object contains unknown field `(.*)`", what)
+    if unknown_key:
+        return f"{full + '.' if full else ''}{unknown_key[1]} is not a setting of llmgw"
+    missing_key = re.fullmatch(r"Object missing required field `(.*)`", what)
+    if missing_key:
+        return f"{full + '.' if full else ''}{missing_key[1]} is missing"
+    return f"{full or 'the file'} is {_value_at(data, path)!r}: {what[0].lower()}{what[1:]}"
+
+
+def _value_at(data: object, path: str) -> object:
+    for step in re.findall(r"[^.\[\]]+", path):
+        if isinstance(data, Mapping) and step in data:
+            data = data[step]
+        elif isinstance(data, list) and step.isdigit() and int(step) < len(data):
+            data = data[int(step)]
+        else:
+            return None
+    return data
+
+
+def _check(settings: Settings) -> None:
+    positive: dict[str, float] = {
+        "gateway.workers": settings.gateway.workers,
+        "gateway.max_body": settings.gateway.max_body,
+        "weights.keep_revisions": settings.weights.keep_revisions,
+        "canary.every": settings.canary.every,
+    }
+    for index, model in enumerate(settings.models):
+        positive[f"models[{index}].replicas"] = model.replicas
+        if not model.path.is_absolute():
+            raise unusable("bad_config", f"models[{index}].path is {str(model.path)!r}: expected an absolute path")
+    for where, number in positive.items():
+        if number <= 0:
+            raise unusable("bad_config", f"{where} is {number:g}: expected more than 0")
+    for name, limit in settings.canary.limits.items():
+        if name not in LIMITS:
+            raise unusable(
+                "bad_config", f"canary.limits.{name} is not a limit: expected one of {', '.join(sorted(LIMITS))}"
+            )
+        if limit <= 0:
+            raise unusable("bad_config", f"canary.limits.{name} is {limit:g}: expected more than 0")
+    for index, sink in enumerate(settings.notify):
+        if sink.kind != "webhook":
+            raise unusable("bad_config", f"notify[{index}].kind is {sink.kind!r}: expected webhook")
+    for name, engine in settings.engines.items():
+        if not engine.argv:
+            raise unusable("bad_config", f"engines.{name}.argv is empty: expected the program and its arguments")

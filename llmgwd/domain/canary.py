@@ -1,0 +1,103 @@
+"""A canary's life as a transition table."""
+
+from datetime import datetime
+from enum import StrEnum
+
+import msgspec
+
+from llmgwd.domain.catalog import Origin, canary_name
+from llmgwd.domain.errors import LlmgwError, refused, unusable
+from llmgwd.protocol.states import CanaryPhase
+
+
+class CanaryEvent(StrEnum):
+    """What can happen to a canary."""
+
+    READY = "ready"
+    ABORT = "abort"
+    PROMOTE = "promote"
+    PROMOTED = "promoted"
+    REMOVED = "removed"
+    FAIL = "fail"
+
+
+class Canary(msgspec.Struct, frozen=True):
+    """One canary's life, kept after its end."""
+
+    id: str
+    model: str
+    origin: Origin
+    stable_origin: Origin
+    share: float
+    by: str
+    started: datetime
+    phase: CanaryPhase = CanaryPhase.PREPARING
+    ending: CanaryPhase | None = None
+    """While it is being removed: what it will have ended as."""
+    ended: datetime | None = None
+    reason: str = ""
+
+    @property
+    def name(self) -> str:
+        return canary_name(self.model)
+
+    @property
+    def runs(self) -> bool:
+        return self.phase not in FINAL
+
+
+FINAL = frozenset({CanaryPhase.PROMOTED, CanaryPhase.ABORTED, CanaryPhase.ROLLED_BACK, CanaryPhase.FAILED})
+
+TRANSITIONS: dict[tuple[CanaryPhase, CanaryEvent], CanaryPhase] = {
+    (CanaryPhase.PREPARING, CanaryEvent.READY): CanaryPhase.SERVING,
+    (CanaryPhase.PREPARING, CanaryEvent.ABORT): CanaryPhase.REMOVING,
+    (CanaryPhase.PREPARING, CanaryEvent.FAIL): CanaryPhase.REMOVING,
+    (CanaryPhase.SERVING, CanaryEvent.ABORT): CanaryPhase.REMOVING,
+    (CanaryPhase.SERVING, CanaryEvent.PROMOTE): CanaryPhase.PROMOTING,
+    (CanaryPhase.PROMOTING, CanaryEvent.PROMOTED): CanaryPhase.PROMOTED,
+    # A removal that failed half-way is asked for again: it stays what it is.
+    (CanaryPhase.REMOVING, CanaryEvent.ABORT): CanaryPhase.REMOVING,
+}
+
+
+def after(canary: Canary, event: CanaryEvent) -> CanaryPhase:
+    """The phase that follows. `removed` ends it as its `ending` says. Raises when the event cannot happen now."""
+    if canary.phase is CanaryPhase.REMOVING and event is CanaryEvent.REMOVED:
+        return canary.ending or CanaryPhase.ABORTED
+    following = TRANSITIONS.get((canary.phase, event))
+    if following is None:
+        raise _cannot(canary, event)
+    return following
+
+
+def _cannot(canary: Canary, event: CanaryEvent) -> LlmgwError:
+    name = canary.model
+    if canary.phase is CanaryPhase.PROMOTED or (canary.phase is CanaryPhase.PROMOTING and event is CanaryEvent.ABORT):
+        return refused(
+            "already_promoted",
+            f"{name}'s canary is already promoted",
+            hint=f"to go back to the weights before it: llmgw ctl model rollback {name}",
+        )
+    if canary.phase is CanaryPhase.PREPARING:
+        return refused(
+            "canary_not_ready",
+            f"{name}'s canary is not serving yet",
+            hint=f"see what it waits for with `llmgw ctl model canaries {name}`",
+        )
+    if canary.phase is CanaryPhase.REMOVING:
+        return refused("canary_going", f"{name}'s canary is being taken out")
+    return refused(f"canary_{canary.phase}", f"{name}'s canary is {canary.phase.replace('_', ' ')}")
+
+
+def check_share(percent: float) -> None:
+    """Raises unless it is a share: a number from 0 to 100."""
+    if not 0 <= percent <= 100:  # also refuses NaN
+        raise unusable("bad_percent", f"a share of {percent:g} is not possible: give a percent from 0 to 100")
+
+
+def no_canary(model: str, verb: str) -> LlmgwError:
+    return refused(
+        "no_canary",
+        f"{model} has no canary to {verb}",
+        hint=f"start one with `llmgw ctl model canary {model} --percent N`",
+    )

@@ -1,0 +1,122 @@
+"""The catalog's records: models and where their weights come from."""
+
+import re
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from llmgwd.domain.errors import LlmgwError, refused, unknown, unusable
+
+CANARY_SUFFIX = "-canary"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,119}")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where weights come from: files of a repository at a pinned revision, or a local path."""
+
+    repo: str | None = None
+    revision: str | None = None
+    """40-hex commit."""
+    files: tuple[str, ...] = ()
+    size_bytes: int | None = None
+    path: str | None = None
+    """Absolute; only for local weights."""
+
+    @property
+    def short(self) -> str:
+        """How people call it: the revision's first seven digits, or the path."""
+        return self.revision[:7] if self.revision else (self.path or "nothing")
+
+
+class Model(msgspec.Struct, frozen=True):
+    """One row of the catalog."""
+
+    name: str
+    origin: Origin
+    engine: str = "llamacpp"
+    engine_args: tuple[str, ...] = ()
+    replicas: int = 1
+    aliases: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    description: str = ""
+    previous: Origin | None = None
+    previous_engine_args: tuple[str, ...] | None = None
+    """With `previous`: the engine arguments it ran with, when the promoted canary brought others."""
+    declared: bool = False
+    """Written in the configuration, and changed only there."""
+    canary_of: str | None = None
+
+    @property
+    def served_name(self) -> str:
+        """The name its engine answers to: a canary's engine answers to its model's, so that it can become it."""
+        return self.canary_of or self.name
+
+
+def canary_name(model: str) -> str:
+    return model + CANARY_SUFFIX
+
+
+def candidate(model: Model, origin: Origin, engine_args: tuple[str, ...] | None) -> Model:
+    """The canary of a model: the model in everything but its weights and what was asked for (K1)."""
+    return Model(
+        name=canary_name(model.name),
+        origin=origin,
+        engine=model.engine,
+        engine_args=model.engine_args if engine_args is None else engine_args,
+        replicas=1,
+        description=f"canary of {model.name} at {origin.short}",
+        canary_of=model.name,
+    )
+
+
+def moved(model: Model, origin: Origin, engine_args: tuple[str, ...]) -> Model:
+    """The model on other weights; what it ran on is kept as its previous."""
+    return msgspec.structs.replace(
+        model,
+        origin=origin,
+        engine_args=engine_args,
+        previous=model.origin,
+        previous_engine_args=model.engine_args,
+    )
+
+
+def moved_back(model: Model) -> Model:
+    """The model on its previous weights, and those it leaves as its previous. Raises when it has none."""
+    if model.previous is None:
+        raise refused("no_previous", f"{model.name} has no previous weights to go back to")
+    args = model.engine_args if model.previous_engine_args is None else model.previous_engine_args
+    return moved(model, model.previous, args)
+
+
+def check_new_name(name: str, aliases: Collection[str], taken: Collection[str]) -> None:
+    """Raises unless a model of this name and these aliases may be added beside the names and aliases taken."""
+    for each in (name, *aliases):
+        if not NAME.fullmatch(each):
+            raise unusable(
+                "bad_name",
+                f"{each!r} cannot be a model's name: 1 to 120 letters, digits and . _ : @ / + -, "
+                "the first a letter or digit",
+            )
+        if each.endswith(CANARY_SUFFIX):
+            raise unusable("reserved_name", f"{each} is reserved: names ending in {CANARY_SUFFIX} belong to canaries")
+        if each in taken:
+            raise refused("name_taken", f"there is already a model or alias {each}")
+    if len({name, *aliases}) != 1 + len(aliases):
+        raise unusable("name_twice", f"{name} and its aliases must all differ")
+
+
+def names(models: Iterable[Model]) -> set[str]:
+    """Every name and alias in use."""
+    return {each for model in models for each in (model.name, *model.aliases)}
+
+
+def no_such_model(name: str, models: Iterable[Model]) -> LlmgwError:
+    """The error for a name that nobody has, with the nearest that somebody has."""
+    import difflib
+
+    known = sorted(model.name for model in models if model.canary_of is None)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return unknown("no_such_model", f"there is no model {name}; did you mean {near[0]}?")
+    listed = ", ".join(known) or "none yet"
+    return unknown("no_such_model", f"there is no model {name}", hint=f"models here: {listed}")

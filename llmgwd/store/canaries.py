@@ -1,0 +1,79 @@
+"""Canaries' lives on disk, with what their arms did and which revisions were turned down."""
+
+import sqlite3
+from datetime import datetime
+
+import msgspec
+
+from llmgwd.domain.canary import FINAL, Canary
+from llmgwd.protocol.samples import Arm, ArmSample
+
+_decode = msgspec.json.Decoder(Canary).decode
+_decode_sample = msgspec.json.Decoder(ArmSample).decode
+_RUNS = "phase NOT IN ({})".format(", ".join(f"'{phase.value}'" for phase in sorted(FINAL)))
+
+
+class Canaries:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def running(self) -> list[Canary]:
+        """Those that have not ended, by model."""
+        return [_decode(row[0]) for row in self._select(f"WHERE {_RUNS} ORDER BY model")]
+
+    def all(self, model: str | None = None, limit: int = 50) -> list[Canary]:
+        """The newest first, ended ones included."""
+        where = "WHERE model = :model" if model is not None else ""
+        rows = self._select(f"{where} ORDER BY started DESC LIMIT :limit", model=model, limit=limit)
+        return [_decode(row[0]) for row in rows]
+
+    def of(self, model: str) -> Canary | None:
+        """The one that this model has now."""
+        row = self._select(f"WHERE model = :model AND {_RUNS}", model=model).fetchone()
+        return _decode(row[0]) if row else None
+
+    def find(self, canary: str) -> Canary | None:
+        row = self._select("WHERE id = :id", id=canary).fetchone()
+        return _decode(row[0]) if row else None
+
+    def put(self, canary: Canary) -> None:
+        self._connection.execute(
+            "INSERT INTO canaries VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (id) DO UPDATE SET phase = excluded.phase, record = excluded.record",
+            (
+                canary.id,
+                canary.model,
+                canary.phase.value,
+                canary.started.timestamp(),
+                msgspec.json.encode(canary).decode(),
+            ),
+        )
+
+    def reject(self, model: str, repo: str, revision: str, at: datetime, why: str) -> None:
+        """Remembers that this revision was rolled back (K10)."""
+        self._connection.execute(
+            "INSERT INTO rejected VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET at = excluded.at, why = excluded.why",
+            (model, repo, revision, at.timestamp(), why),
+        )
+
+    def why_rejected(self, model: str, repo: str, revision: str) -> str | None:
+        """Why this revision was rolled back; None when it was not."""
+        row = self._connection.execute(
+            "SELECT why FROM rejected WHERE model = ? AND repo = ? AND revision = ?", (model, repo, revision)
+        ).fetchone()
+        return str(row[0]) if row else None
+
+    def samples(self, canary: str) -> list[ArmSample]:
+        """What each arm did so far, as last saved."""
+        rows = self._connection.execute("SELECT record FROM samples WHERE canary = ?", (canary,))
+        return [_decode_sample(row[0]) for row in rows]
+
+    def put_sample(self, canary: str, arm: Arm, sample: ArmSample) -> None:
+        self._connection.execute(
+            "INSERT INTO samples VALUES (?, ?, ?) ON CONFLICT (canary, arm) DO UPDATE SET record = excluded.record",
+            (canary, arm.value, msgspec.json.encode(sample).decode()),
+        )
+
+    def _select(self, rest: str, **values: object) -> sqlite3.Cursor:
+        return self._connection.execute(f"SELECT record FROM canaries {rest}", values)  # noqa: S608 - `rest` is ours
