@@ -14,7 +14,7 @@ STEPS: dict[JobKind, tuple[str, ...]] = {
     JobKind.PROMOTE: ("catalog", "replicas", "canary"),
     JobKind.UPDATE: ("repository", "weights", "checksums", "catalog", "replicas"),
     JobKind.ROLLBACK: ("catalog", "replicas"),
-    JobKind.REMOVE: ("routes", "replicas", "catalog"),
+    JobKind.REMOVE: ("catalog", "routes", "replicas"),
 }
 
 

@@ -20,6 +20,8 @@ class ReplicaRoute(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int
     served_name: str
     """The model name this engine knows itself by; a request that asks for another name of the model is rewritten."""
+    counts_usage: bool = True
+    """Whether streams may ask this engine for `stream_options.include_usage`."""
 
 
 class ArmRoute(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,7 +79,10 @@ class WorkerHello(msgspec.Struct, frozen=True, tag=True):
 
 
 class RoutesApplied(msgspec.Struct, frozen=True, tag=True):
+    """New requests follow this table; `in_flight` counts, as in a report, those that still follow older ones."""
+
     version: int
+    in_flight: dict[str, int] = {}
 
 
 class Report(msgspec.Struct, frozen=True, tag=True):

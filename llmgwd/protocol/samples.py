@@ -45,6 +45,6 @@ class ArmSample(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     ttft: dict[int, int] = {}
-    """Seconds to the first content, reasoning or tool-call delta (a whole answer: to its end)."""
+    """Seconds to the first content, reasoning or tool-call delta; of a whole answer, the engine's own prompt time."""
     token_time: dict[int, int] = {}
     """Seconds per output token after the first."""

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from platformdirs import user_state_path
-
 SYSTEM_SOCKET = Path("/run/llmgw/llmgwd.sock")
 MAX_PATH_BYTES = 108 if sys.platform == "linux" else 104
 
@@ -19,6 +17,9 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     """The daemon's state folder: `$LLMGW_STATE_DIR`, or the platform's own for `llmgw`."""
     if chosen := environ.get("LLMGW_STATE_DIR"):
         return Path(chosen)
+    # Imported where it is needed: a command line that finds its socket elsewhere starts without it.
+    from platformdirs import user_state_path
+
     return user_state_path("llmgw")
 
 

@@ -34,7 +34,7 @@ MIGRATIONS: tuple[str, ...] = (
         SELECT RAISE(ABORT, 'the event log is append-only');
     END;
     CREATE TABLE samples (canary TEXT NOT NULL, arm TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (canary, arm));
-    CREATE TABLE processes (pid INTEGER PRIMARY KEY, started REAL NOT NULL, boot REAL NOT NULL, what TEXT NOT NULL);
+    CREATE TABLE processes (pid INTEGER PRIMARY KEY, identity TEXT NOT NULL, what TEXT NOT NULL);
     """,
 )
 

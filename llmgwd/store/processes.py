@@ -5,11 +5,10 @@ from typing import NamedTuple
 
 
 class ProcessRow(NamedTuple):
-    """`started` and `boot` are Unix seconds: together with the pid they name one process for ever."""
+    """`identity` tells the process from a later one with its pid; see `llmgwd.process.identity`."""
 
     pid: int
-    started: float
-    boot: float
+    identity: str
     what: str
 
 
@@ -18,10 +17,10 @@ class Processes:
         self._connection = connection
 
     def all(self) -> list[ProcessRow]:
-        return [ProcessRow(*row) for row in self._connection.execute("SELECT pid, started, boot, what FROM processes")]
+        return [ProcessRow(*row) for row in self._connection.execute("SELECT pid, identity, what FROM processes")]
 
     def put(self, row: ProcessRow) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO processes VALUES (?, ?, ?, ?)", row)
+        self._connection.execute("INSERT OR REPLACE INTO processes VALUES (?, ?, ?)", row)
 
     def delete(self, pid: int) -> None:
         self._connection.execute("DELETE FROM processes WHERE pid = ?", (pid,))

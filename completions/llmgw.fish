@@ -1,0 +1,1 @@
+complete --command llmgw --no-files --arguments "(env _LLMGW_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) llmgw)" --condition "env _LLMGW_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) llmgw"

@@ -1,0 +1,125 @@
+"""`llmgw ctl model canary …`: a candidate's life, from its start to its verdict."""
+
+from typing import Annotated
+
+import typer
+
+from llmgw_ctl.options import (
+    AnyName,
+    Detach,
+    EngineArgs,
+    File,
+    Json,
+    LocalPath,
+    Name,
+    Quant,
+    Quiet,
+    Repo,
+    Revision,
+    share,
+    weights,
+)
+from llmgw_ctl.output import document
+from llmgw_ctl.session import daemon
+from llmgw_ctl.verbs import Manner, carry_out, tell_done
+from llmgw_ctl.verdict import carry_out_until_verdict
+from llmgwd.protocol.messages import Abort, Canaries, ListCanaries, Promote, SetPercent, StartCanary
+
+
+def canary(
+    ctx: typer.Context,
+    name: Name,
+    percent: Annotated[
+        float, typer.Option(metavar="N", help="The canary's share of the requests, 0 to 100.", callback=share)
+    ] = 10.0,
+    revision: Revision = None,
+    repo: Repo = None,
+    file: File = None,
+    quant: Quant = None,
+    path: LocalPath = None,
+    engine_arg: EngineArgs = None,
+    again: Annotated[bool, typer.Option("--again", help="Also a revision that was rolled back before.")] = False,
+    until_verdict: Annotated[
+        bool,
+        typer.Option("--until-verdict", help="Wait until it ended: status 0 promoted, 5 rolled back, 3 aborted."),
+    ] = False,
+    detach: Detach = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Try newer weights on a share of a model's requests."""
+    if detach and until_verdict:
+        raise typer.BadParameter("--detach returns at once and --until-verdict waits; give one of them")
+    request = StartCanary(
+        name=name,
+        percent=percent,
+        weights=weights(repo, revision, file, quant, path),
+        engine_args=tuple(engine_arg) if engine_arg else None,
+        again=again,
+    )
+    manner = Manner(json, quiet, detach)
+    with daemon(ctx) as connection:
+        if until_verdict:
+            carry_out_until_verdict(connection, request, manner)
+        else:
+            carry_out(connection, request, manner)
+
+
+def percent(
+    ctx: typer.Context,
+    name: Name,
+    share: Annotated[
+        float,
+        typer.Argument(metavar="N", help="The share in percent, 0 to 100.", callback=share, show_default=False),
+    ],
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Change the share of a model's canary; 0 keeps it running and gives it nothing."""
+    with daemon(ctx) as connection:
+        tell_done(connection.verb(SetPercent(name, share)), Manner(json, quiet))
+
+
+def promote(ctx: typer.Context, name: Name, detach: Detach = False, quiet: Quiet = False, json: Json = False) -> None:
+    """Move a model to its canary's weights."""
+    with daemon(ctx) as connection:
+        carry_out(connection, Promote(name), Manner(json, quiet, detach))
+
+
+def abort(
+    ctx: typer.Context,
+    name: Name,
+    reason: Annotated[str, typer.Option(help="Why, for the event log.", show_default=False)] = "",
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Take a model's canary out; the model serves everything."""
+    with daemon(ctx) as connection:
+        tell_done(connection.verb(Abort(name, reason)), Manner(json, quiet))
+
+
+def canaries(
+    ctx: typer.Context,
+    name: AnyName = None,
+    ended: Annotated[bool, typer.Option("--ended", help="Also those that ran before.")] = False,
+    json: Json = False,
+) -> None:
+    """Show canaries: shares, both arms' figures, the verdict and what happens next."""
+    with daemon(ctx) as connection:
+        found = connection.ask(ListCanaries(name, ended), Canaries).canaries
+    if json:
+        document(found)
+        return
+    from llmgw_ctl.render.canaries import canary_list
+    from llmgw_ctl.render.screen import draw
+
+    draw(canary_list(found, name, ended))
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the canary's commands among those of `model`, where help lists them together."""
+    app.command()(canary)
+    # A negative number is to be refused as a share, not as an option nobody knows.
+    app.command(context_settings={"ignore_unknown_options": True})(percent)
+    for command in (promote, abort, canaries):
+        app.command()(command)

@@ -1,0 +1,90 @@
+"""What a followed job shows: which steps changed, how fast it goes, and what its end means. Draws nothing."""
+
+from collections import deque
+from datetime import datetime
+
+from llmgw_ctl.failures import CommandError
+from llmgw_ctl.render.words import duration
+from llmgwd.protocol.states import JobState, StepState
+from llmgwd.protocol.views import JobView, StepView
+
+PACE_WINDOW_S = 8.0
+
+
+def took_s(started: datetime | None, ended: datetime | None, now: datetime) -> float | None:
+    """Seconds from start to end, or to now; None before the start."""
+    return None if started is None else ((ended or now) - started).total_seconds()
+
+
+def changed_steps(before: JobView | None, after: JobView) -> list[StepView]:
+    """The steps whose state is another than before, in their order; those that still wait are not news."""
+    known = {step.name: step.state for step in before.steps} if before else {}
+    return [step for step in after.steps if step.state is not known.get(step.name, StepState.PENDING)]
+
+
+def step_line(step: StepView, now: datetime) -> str:
+    """One step's change on one line: `weights: done, 98.4 MB (12 s)`."""
+    words = f"  {step.name}: {step.state}"
+    if step.detail:
+        words += f", {step.detail}"
+    took = took_s(step.started, step.ended, now)
+    if took is not None and step.state is not StepState.RUNNING:
+        words += f" ({duration(took)})"
+    return words
+
+
+class Pace:
+    """Units per second over the last PACE_WINDOW_S; moments are seconds of any clock that only grows."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def saw(self, now: float, done: int) -> None:
+        if self._seen and done < self._seen[-1][1]:
+            # Another file or another step counts from its own start.
+            self._seen.clear()
+        self._seen.append((now, done))
+        while now - self._seen[0][0] > PACE_WINDOW_S and len(self._seen) > 2:
+            self._seen.popleft()
+
+    def per_second(self) -> float | None:
+        """None until it has been seen to move."""
+        if len(self._seen) < 2:
+            return None
+        (first, before), (last, after) = self._seen[0], self._seen[-1]
+        return (after - before) / (last - first) if last > first and after > before else None
+
+
+def seconds_left(done: int, total: int | None, per_second: float | None) -> float | None:
+    if total is None or not per_second or done > total:
+        return None
+    return (total - done) / per_second
+
+
+def failure_of(job: JobView) -> CommandError | None:
+    """What to tell of a job that ended other than done: which step failed, why, what to do next."""
+    if job.state is JobState.DONE:
+        return None
+    what = f"{job.kind} of {job.model}"
+    if job.state is JobState.CANCELLED:
+        return CommandError(f"{what} was cancelled{_because(job.outcome)}", job.hint, code="cancelled")
+    failed = next((step for step in job.steps if step.state is StepState.FAILED), None)
+    if failed is None:
+        return CommandError(f"{what} failed{_because(job.outcome)}", job.hint or _look(job), code="job_failed")
+    reasons = [failed.detail] if failed.detail else []
+    if job.outcome and job.outcome not in failed.detail:
+        reasons.append(job.outcome)
+    why = _because("; ".join(reasons))
+    return CommandError(f"{what} failed at step {failed.name}{why}", job.hint or _look(job), code="job_failed")
+
+
+def outcome_of(job: JobView) -> str:
+    return job.outcome or f"{job.kind} of {job.model} is {job.state}"
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def _look(job: JobView) -> str:
+    return f"`llmgw ctl jobs show {job.id}` has all its steps"

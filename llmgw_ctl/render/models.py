@@ -1,0 +1,90 @@
+"""Models as a listing and as a page."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from llmgw_ctl.render.screen import Listing, facts, state, text
+from llmgw_ctl.render.words import UNKNOWN, counted, percent, size, source
+from llmgwd.protocol.states import JobKind, ReplicaState
+from llmgwd.protocol.views import ModelView, OriginView, ReplicaView
+
+
+def model_list(models: Sequence[ModelView]) -> RenderableType:
+    if not models:
+        return text("no models; add one with `llmgw ctl model add NAME --repo ORG/REPO`")
+    has_canary = any(model.canary for model in models)
+    titles = ["NAME", "STATE", "ENGINE", *(["CANARY"] if has_canary else []), "WEIGHTS"]
+    rows = []
+    for model in models:
+        given = [text(percent(model.canary_share) if model.canary else "")] if has_canary else []
+        row = [text(model.name, "bold"), readiness(model), text(model.engine), *given, text(source(model.origin))]
+        rows.append(row)
+    return Listing(titles, rows)
+
+
+def readiness(model: ModelView) -> Text:
+    """`ready 1/1`, or what keeps it from being ready."""
+    figures = f"{model.ready}/{model.wanted}"
+    if model.job and model.job.startswith(f"{JobKind.ADD}-"):
+        return text(f"adding {figures}", "yellow")
+    if model.ready >= model.wanted:
+        return text(f"ready {figures}", "green")
+    if any(replica.state is ReplicaState.FAILED for replica in model.replicas):
+        return text(f"failed {figures}", "red")
+    return text(f"starting {figures}", "yellow")
+
+
+def model_page(model: ModelView) -> RenderableType:
+    rows: list[tuple[str, RenderableType]] = []
+    if model.description:
+        rows.append(("about", model.description))
+    rows.append(("engine", " ".join((model.engine, *model.engine_args))))
+    rows.extend(_origin(model.origin))
+    if model.previous:
+        rows.append(("previous", f"{source(model.previous)}, {size(model.previous.size_bytes)}"))
+    if model.aliases:
+        rows.append(("aliases", ", ".join(model.aliases)))
+    if model.fallbacks:
+        rows.append(("fallbacks", ", ".join(model.fallbacks)))
+    if model.canary:
+        rows.append(("canary", f"{model.canary}, given {percent(model.canary_share)} of the requests"))
+    if model.job:
+        rows.append(("job", f"{model.job} is running"))
+    if model.declared:
+        rows.append(("declared", "in server.yaml, and changed only there"))
+    title = Text.assemble(text(model.name, "bold"), "  ", readiness(model))
+    parts: list[RenderableType] = [title, facts(rows)]
+    if model.replicas:
+        parts.append(text(f"  {counted(len(model.replicas), 'replica')}", "dim"))
+        parts.extend(_replica(replica) for replica in model.replicas)
+    return Group(*parts)
+
+
+def _origin(origin: OriginView) -> list[tuple[str, RenderableType]]:
+    rows: list[tuple[str, RenderableType]] = []
+    if origin.repo:
+        rows.append(("repository", origin.repo))
+        rows.append(("revision", origin.revision or UNKNOWN))
+    if origin.path:
+        rows.append(("path", origin.path))
+    if origin.files:
+        rows.append(("files", Group(*(text(file) for file in origin.files))))
+    if origin.size_bytes is not None:
+        rows.append(("size", size(origin.size_bytes)))
+    return rows
+
+
+def _replica(replica: ReplicaView) -> RenderableType:
+    pid = f"  pid {replica.pid}" if replica.pid is not None else ""
+    revision = f"  {replica.revision[:7]}" if replica.revision else ""
+    head = Text.assemble(
+        "    ", text(replica.id, "bold"), "  ", state(replica.state), text(f"  {replica.address}{pid}{revision}")
+    )
+    rows: list[tuple[str, RenderableType]] = []
+    if replica.detail:
+        rows.append(("", replica.detail))
+    if replica.log:
+        rows.append(("log", replica.log))
+    return Group(head, facts(rows, indent=6)) if rows else head

@@ -1,0 +1,67 @@
+"""Waiting until a canary ended, for a script that goes on by how it ended."""
+
+from llmgw_ctl.client import Connection
+from llmgw_ctl.drawing import drawing
+from llmgw_ctl.failures import CommandError, DaemonGoneError, InterruptedByUserError
+from llmgw_ctl.output import document, result
+from llmgw_ctl.verbs import Manner, begin, conclude, follow, tell_done
+from llmgwd.protocol.exit_status import ExitStatus
+from llmgwd.protocol.messages import Done, StartCanary
+from llmgwd.protocol.states import CanaryPhase, JobState
+from llmgwd.protocol.views import CanaryView
+
+# Any other end is a failure.
+STATUS_OF_END = {
+    CanaryPhase.PROMOTED: ExitStatus.DONE,
+    CanaryPhase.ROLLED_BACK: ExitStatus.ROLLED_BACK,
+    CanaryPhase.ABORTED: ExitStatus.REFUSED,
+}
+
+
+def carry_out_until_verdict(connection: Connection, request: StartCanary, manner: Manner) -> None:
+    """Starts a canary and stays until it ended. Raises CommandError unless it was promoted or nothing was newer."""
+    reply = begin(connection, request)
+    if isinstance(reply, Done):
+        tell_done(reply, manner)
+        return
+    job = follow(connection, reply.job, manner)
+    if job.state is JobState.FAILED:
+        conclude(job, manner)
+    # A canary bears the id of the job that makes it.
+    conclude_canary(wait_for_end(connection, job.id, request.name, manner), manner)
+
+
+def wait_for_end(connection: Connection, canary_id: str, model: str, manner: Manner) -> CanaryView:
+    try:
+        with drawing(manner.silent) as live:
+            for canary in connection.watch_canary(canary_id):
+                live.show_canary(canary)
+            return canary
+    except KeyboardInterrupt as interrupt:
+        raise InterruptedByUserError(
+            f"the canary {canary_id} of {model} goes on without this terminal",
+            f"look again with `llmgw ctl model canaries {model}`, or take it out with `llmgw ctl model abort {model}`",
+        ) from interrupt
+    except DaemonGoneError as error:
+        raise DaemonGoneError(
+            f"llmgwd went away while the canary {canary_id} of {model} waited for its verdict",
+            f"start it again, then look with `llmgw ctl model canaries {model}`",
+        ) from error
+
+
+def conclude_canary(canary: CanaryView, manner: Manner) -> None:
+    """Tells how a canary ended. Raises CommandError with the end's status unless it was promoted."""
+    if manner.json:
+        document(canary)
+    phase = canary.phase.replace("_", " ")
+    because = canary.reason or canary.verdict.sentence
+    words = f"{canary.name} was {phase}" if canary.phase is not CanaryPhase.FAILED else f"{canary.name} failed"
+    if because:
+        words += f": {because}"
+    status = STATUS_OF_END.get(canary.phase, ExitStatus.FAILED)
+    if status is not ExitStatus.DONE:
+        error = CommandError(words, canary.next, status, code=f"canary_{canary.phase}")
+        error.documented = manner.json
+        raise error
+    if not manner.silent:
+        result(words)

@@ -1,0 +1,117 @@
+"""What each request is answered with: the questions here, the verbs by `Verbs`, the streams by followers."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from llmgwd.control.show import canary_view, job_view, model_view
+from llmgwd.control.verbs import Verbs
+from llmgwd.domain.errors import unknown
+from llmgwd.jobs.services import Services
+from llmgwd.protocol import messages as m
+from llmgwd.protocol.views import StatusView
+
+Reply = m.Status | m.Models | m.Canaries | m.Jobs | m.Events | m.Logs | m.Started | m.Done
+Update = m.JobChanged | m.CanaryChanged
+
+
+@dataclass
+class Answers:
+    """Answers every request; raises LlmgwError for what is refused."""
+
+    services: Services
+    verbs: Verbs
+    version: str
+    pid: int
+    started: datetime
+
+    async def answer(self, request: m.Request, by: str) -> Reply:
+        """The final reply to a request that is not followed."""
+        verbs = self.verbs
+        acting: dict[type, Callable[[Any, str], Awaitable[Reply]]] = {
+            m.AddModel: verbs.add,
+            m.RemoveModel: verbs.remove,
+            m.StartCanary: verbs.canary,
+            m.SetPercent: verbs.percent,
+            m.Promote: verbs.promote,
+            m.Abort: verbs.abort,
+            m.Update: verbs.update,
+            m.Rollback: verbs.rollback,
+            m.CancelJob: verbs.cancel,
+        }
+        if act := acting.get(type(request)):
+            return await act(request, by)
+        return self._look_up(request)
+
+    def _look_up(self, request: m.Request) -> Reply:
+        services, store = self.services, self.services.store
+        match request:
+            case m.GetStatus():
+                return m.Status(self.status())
+            case m.ListModels():
+                models = [model for model in store.models.all() if model.canary_of is None]
+                return m.Models([model_view(services, model) for model in models])
+            case m.ShowModel(name):
+                return m.Models([model_view(services, store.models.get(name))])
+            case m.ListCanaries(name, ended):
+                return m.Canaries(self._canaries(name, ended))
+            case m.ListJobs(limit):
+                return m.Jobs([job_view(self.verbs.runner.view_job(job.id)) for job in store.jobs.recent(limit)])
+            case m.ShowJob(job):
+                return m.Jobs([job_view(self.verbs.runner.view_job(job))])
+            case m.ListEvents(limit, of):
+                return m.Events(store.events.recent(limit, of))
+            case m.FindLogs(name):
+                model = store.models.get(name)
+                owners = (model.name, *(row.name for row in store.models.all() if row.canary_of == model.name))
+                return m.Logs([str(each.log) for owner in owners for each in services.fleet.of(owner)])
+        raise AssertionError(f"{type(request).__name__} is not answered")
+
+    def follow(self, request: m.WatchJob | m.WatchCanary) -> AsyncIterator[Update | Reply]:
+        """Its updates, then the final reply."""
+        return self._follow_job(request.id) if isinstance(request, m.WatchJob) else self._follow_canary(request.id)
+
+    async def _follow_job(self, job_id: str) -> AsyncIterator[Update | Reply]:
+        while True:
+            changed = self.services.feed.next_change(job_id)
+            job = self.verbs.runner.view_job(job_id)
+            if job.over:
+                yield m.Jobs([job_view(job)])
+                return
+            yield m.JobChanged(job_view(job))
+            await changed.wait()
+
+    async def _follow_canary(self, canary_id: str) -> AsyncIterator[Update | Reply]:
+        while True:
+            changed = self.services.feed.next_change(canary_id)
+            canary = self.services.store.canaries.find(canary_id)
+            if canary is None:
+                raise unknown("no_such_canary", f"there is no canary {canary_id}")
+            if not canary.runs:
+                yield m.Canaries([canary_view(self.services, canary)])
+                return
+            yield m.CanaryChanged(canary_view(self.services, canary))
+            await changed.wait()
+
+    def _canaries(self, name: str | None, ended: bool) -> list[Any]:
+        store = self.services.store
+        if name is not None:
+            store.models.get(name)
+        found = store.canaries.all(name) if ended else store.canaries.running()
+        return [canary_view(self.services, canary) for canary in found if name is None or canary.model == name]
+
+    def status(self) -> StatusView:
+        services, store = self.services, self.services.store
+        return StatusView(
+            version=self.version,
+            pid=self.pid,
+            started=self.started,
+            gateway=f"http://{services.settings.gateway.listen}",
+            admin=f"http://{services.settings.admin.listen}",
+            workers=len(services.dataplane.link.workers),
+            state_folder=str(services.state_folder),
+            models=tuple(model_view(services, model) for model in store.models.all() if model.canary_of is None),
+            canaries=tuple(canary_view(services, canary) for canary in store.canaries.running()),
+            jobs=tuple(job_view(self.verbs.runner.view_job(job.id)) for job in store.jobs.unfinished()),
+        )

@@ -1,0 +1,164 @@
+"""The verbs: each checks what the present state allows (K2), then changes it or starts the job that does."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from llmgwd.control.show import canary_view, job_view
+from llmgwd.domain.canary import Canary, CanaryEvent, after, check_share, no_canary
+from llmgwd.domain.catalog import Model, check_new_name, moved_back, names
+from llmgwd.domain.errors import LlmgwError, refused, unusable
+from llmgwd.domain.jobs import Job
+from llmgwd.engines.templates import find_engine
+from llmgwd.jobs.acquire import check_choice, no_repository
+from llmgwd.jobs.run import Cancellation
+from llmgwd.jobs.runner import Runner, busy
+from llmgwd.jobs.services import Services
+from llmgwd.jobs.take_out import take_out
+from llmgwd.protocol import messages as m
+from llmgwd.protocol.states import CanaryPhase, JobKind, JobState
+
+
+@dataclass
+class Verbs:
+    """One method a verb; `by` is who asks."""
+
+    services: Services
+    runner: Runner
+
+    async def add(self, request: m.AddModel, by: str) -> m.Started:
+        check_choice(request.weights)
+        find_engine(request.engine, self.services.engines)
+        if request.replicas < 1:
+            raise unusable("bad_replicas", f"{request.replicas} replicas are not possible: give 1 or more")
+        if not request.weights.repo and not request.weights.path:
+            raise unusable(
+                "no_weights", f"where do {request.name}'s weights come from? give --repo ORG/REPO or --path FILE"
+            )
+        check_new_name(request.name, request.aliases, self._taken())
+        return self._start(JobKind.ADD, request.name, by, request)
+
+    async def remove(self, request: m.RemoveModel, by: str) -> m.Started:
+        model = self._changeable(request.name)
+        if canary := self.services.store.canaries.of(model.name):
+            raise _has_canary(canary)
+        return self._start(JobKind.REMOVE, model.name, by, request)
+
+    async def canary(self, request: m.StartCanary, by: str) -> m.Started:
+        check_share(request.percent)
+        check_choice(request.weights)
+        model = self._changeable(request.name)
+        if canary := self.services.store.canaries.of(model.name):
+            raise _has_canary(canary)
+        chosen = request.weights
+        if not (chosen.repo or chosen.path or model.origin.repo):
+            raise no_repository(model.name)
+        return self._start(JobKind.CANARY, model.name, by, request)
+
+    async def percent(self, request: m.SetPercent, by: str) -> m.Done:
+        check_share(request.percent)
+        services = self.services
+        with services.store.transaction():
+            model = self._changeable(request.name)
+            canary = services.store.canaries.of(model.name)
+            if canary is None:
+                raise no_canary(model.name, "give a share to")
+            if canary.phase not in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
+                after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
+            changed = msgspec.structs.replace(canary, share=request.percent)
+            services.store.canaries.put(changed)
+            event = services.log_event(
+                by, "canary_share", model.name, before=f"{canary.share:g} %", after=f"{changed.share:g} %"
+            )
+        await services.dataplane.publish()
+        services.feed.publish(changed.id)
+        services.announce(event)
+        when = "" if changed.phase is CanaryPhase.SERVING else " once it is ready"
+        return m.Done(
+            f"{changed.name} gets {changed.share:g} % of {model.name}'s requests{when}", canary_view(services, changed)
+        )
+
+    async def promote(self, request: m.Promote, by: str) -> m.Started:
+        model = self._changeable(request.name)
+        canary = self.services.store.canaries.of(model.name)
+        if job := self.services.store.jobs.of(model.name):
+            raise busy(job)
+        if canary is None:
+            raise no_canary(model.name, "promote")
+        after(canary, CanaryEvent.PROMOTE)
+        return self._start(JobKind.PROMOTE, model.name, by, request)
+
+    async def abort(self, request: m.Abort, by: str) -> m.Done:
+        """Wins over the job that prepares a canary, and over a promote that has not committed (K5)."""
+        services = self.services
+        model = self._changeable(request.name)
+        reason = request.reason or f"aborted by {by}"
+        job = services.store.jobs.of(model.name)
+        if job and job.kind in (JobKind.CANARY, JobKind.PROMOTE):
+            stopped = await self._stop(job, Cancellation(by, reason))
+            if job.kind is JobKind.CANARY and stopped.state is not JobState.DONE:
+                return m.Done(f"{model.name}'s canary is out before it was ready; stable serves everything")
+        canary = services.store.canaries.of(model.name)
+        if canary is None:
+            raise no_canary(model.name, "abort")
+        ended = await take_out(services, canary, by=by, ending=CanaryPhase.ABORTED, reason=reason)
+        return m.Done(f"{ended.name} is out; stable serves everything", canary_view(services, ended))
+
+    async def update(self, request: m.Update, by: str) -> m.Started:
+        check_choice(request.weights)
+        model = self._changeable(request.name)
+        if canary := self.services.store.canaries.of(model.name):
+            raise _has_canary(canary)
+        if not (request.weights.repo or request.weights.path or model.origin.repo):
+            raise no_repository(model.name)
+        return self._start(JobKind.UPDATE, model.name, by, request)
+
+    async def rollback(self, request: m.Rollback, by: str) -> m.Started:
+        model = self._changeable(request.name)
+        if canary := self.services.store.canaries.of(model.name):
+            raise _has_canary(canary)
+        moved_back(model)  # Raises when there is nothing to go back to.
+        return self._start(JobKind.ROLLBACK, model.name, by, request)
+
+    async def cancel(self, request: m.CancelJob, by: str) -> m.Done:
+        job = await self.runner.cancel(request.id, Cancellation(by, "asked for"))
+        return m.Done(f"{job.id} is {job.state}: {job.outcome}")
+
+    async def _stop(self, job: Job, cancellation: Cancellation) -> Job:
+        try:
+            return await self.runner.cancel(job.id, cancellation)
+        except LlmgwError:
+            # It ended, or a promote committed, while we asked: what the canary is now decides.
+            return self.services.store.jobs.get(job.id)
+
+    def _start(self, kind: JobKind, model: str, by: str, request: msgspec.Struct) -> m.Started:
+        return m.Started(job_view(self.runner.submit(kind, model, by, request)))
+
+    def _changeable(self, name: str) -> Model:
+        """The model, unless it is unknown or declared."""
+        model = self.services.store.models.get(name)
+        if model.declared:
+            raise refused(
+                "declared",
+                f"{name} is declared in the configuration and is changed only there",
+                hint="edit its entry under `models:` and send the daemon SIGHUP, or `llmgw ctl model add` another",
+            )
+        return model
+
+    def _taken(self) -> set[str]:
+        """Names in use, and those that an unfinished add will use."""
+        taken = names(self.services.store.models.all())
+        for job in self.services.store.jobs.unfinished():
+            if job.kind is JobKind.ADD:
+                adding = msgspec.msgpack.decode(job.args, type=m.AddModel)
+                taken |= {adding.name, *adding.aliases}
+        return taken
+
+
+def _has_canary(canary: Canary) -> LlmgwError:
+    return refused(
+        "has_canary",
+        f"{canary.model} already has a canary: {canary.name} at {canary.origin.short}, given {canary.share:g} %",
+        hint=f"move to it with `llmgw ctl model promote {canary.model}`, or take it out with "
+        f"`llmgw ctl model abort {canary.model}`",
+    )

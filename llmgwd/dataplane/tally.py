@@ -1,0 +1,51 @@
+"""What each arm of each canary did so far, added up from the workers' reports."""
+
+from collections.abc import Iterable
+
+from llmgwd.domain.canary import Canary
+from llmgwd.domain.samples import merged
+from llmgwd.protocol.samples import Arm, ArmSample
+from llmgwd.store.canaries import Canaries
+
+
+class Tally:
+    """Sums in memory, written to the store by `save`: a crash loses what came since, which moves no weight."""
+
+    def __init__(self, canaries: Canaries) -> None:
+        self._canaries = canaries
+        self._sums: dict[tuple[str, Arm], ArmSample] = {}
+        self._unsaved: set[tuple[str, Arm]] = set()
+
+    def add(self, samples: Iterable[ArmSample]) -> None:
+        """Takes in samples; those that belong to no canary are not needed for any verdict."""
+        for sample in samples:
+            if not sample.canary:
+                continue
+            key = (sample.canary, sample.arm)
+            self._load(sample.canary)
+            self._sums[key] = merged(self._sums[key], sample) if key in self._sums else sample
+            self._unsaved.add(key)
+
+    def of(self, canary: Canary, arm: Arm) -> ArmSample:
+        """That arm over the canary's life."""
+        self._load(canary.id)
+        origin = canary.origin if arm is Arm.CANARY else canary.stable_origin
+        empty = ArmSample(model=canary.model, arm=arm, revision=origin.short, canary=canary.id)
+        return self._sums.get((canary.id, arm), empty)
+
+    def save(self) -> None:
+        """Writes what changed."""
+        for canary, arm in self._unsaved:
+            self._canaries.put_sample(canary, arm, self._sums[canary, arm])
+        self._unsaved.clear()
+
+    def forget(self, canary: str) -> None:
+        """Saves, then drops an ended canary from memory; `of` reads it back."""
+        self.save()
+        for arm in Arm:
+            self._sums.pop((canary, arm), None)
+
+    def _load(self, canary: str) -> None:
+        if not any((canary, arm) in self._sums for arm in Arm):
+            for sample in self._canaries.samples(canary):
+                self._sums[canary, sample.arm] = sample

@@ -1,0 +1,90 @@
+"""The gateway's worker processes: started, replaced when they end, finished in order."""
+
+import logging
+import secrets
+import socket
+import sys
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from llmgwd import process
+from llmgwd.config import GatewaySettings
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.engines.fleet import Ledger
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 20.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
+
+
+class Workers:
+    """Keeps `settings.workers` processes running on one address."""
+
+    def __init__(self, settings: GatewaySettings, link: Path, logs: Path, ledger: Ledger) -> None:
+        self._settings = settings
+        self._link = link
+        self._log = logs / "gateway.log"
+        self._ledger = ledger
+        self._running: dict[int, tuple[anyio.abc.Process, str | None]] = {}
+        self._finishing = False
+
+    def check_address(self) -> None:
+        """Raises LlmgwError when something else listens there."""
+        listen = self._settings.listen
+        with socket.socket(socket.AF_INET6 if ":" in listen.host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((listen.host, listen.port))
+            except OSError as error:
+                raise LlmgwError(
+                    "gateway_address",
+                    f"gateway.listen {listen} cannot be listened on: {error.strerror}",
+                    hint="end what listens there, or give another address in the configuration",
+                ) from error
+
+    def start(self, tasks: anyio.abc.TaskGroup) -> None:
+        for number in range(self._settings.workers):
+            tasks.start_soon(self._keep, number)
+
+    async def wait_ended(self, within_s: float) -> None:
+        """Waits for workers that were told to finish; ends those that have not within `within_s`."""
+        self._finishing = True
+        with anyio.move_on_after(within_s):
+            for worker, _ in list(self._running.values()):
+                await worker.wait()
+        for pid in list(self._running):
+            await self.end(pid)
+
+    async def end(self, pid: int) -> None:
+        """Ends one worker; unless the gateway finishes, another takes its place."""
+        if pid in self._running:
+            await process.end(pid, self._running[pid][1], 2.0)
+
+    async def _keep(self, number: int) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self._finishing:
+            worker = await process.spawn(self._argv(number), self._log)
+            name = process.identity(worker.pid)
+            self._running[worker.pid] = (worker, name)
+            if name is not None:
+                self._ledger.started(worker.pid, name, "gateway worker")
+            started = anyio.current_time()
+            try:
+                status = await worker.wait()
+            finally:
+                self._running.pop(worker.pid, None)
+                self._ledger.ended(worker.pid)
+            if self._finishing:
+                return
+            log.error("gateway worker ended pid=%d status=%s log=%s", worker.pid, status, self._log)
+            pause_s = FIRST_PAUSE_S if anyio.current_time() - started > 60 else min(LONGEST_PAUSE_S, 2 * pause_s)
+            await anyio.sleep(pause_s)
+
+    def _argv(self, number: int) -> list[str]:
+        argv = [sys.executable, "-m", "llmgwd.gateway.worker", "--link", str(self._link)]
+        argv += ["--listen", str(self._settings.listen), "--worker-id", f"w{number}-{secrets.token_hex(4)}"]
+        argv += ["--max-body", str(int(self._settings.max_body))]
+        return argv if self._settings.workers == 1 else [*argv, "--reuse-port"]

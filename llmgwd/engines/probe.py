@@ -1,0 +1,75 @@
+"""What shows that an engine serves: its health page, then an answer to a real request."""
+
+import time
+from typing import Any, NamedTuple
+
+import httpx2
+
+from llmgwd.domain.errors import LlmgwError
+
+PROMPT = "Say hello in one short sentence."
+CONNECT_TIMEOUT_S = 5.0
+HEALTH_TIMEOUT_S = 2.0
+
+
+class Answer(NamedTuple):
+    """A real completion. `tokens_per_s` is None when the engine does not say how many tokens it was."""
+
+    text: str
+    tokens_per_s: float | None
+
+
+def client(address: str) -> httpx2.AsyncClient:
+    """For one engine. Neither the environment's proxies nor its netrc have a say in it."""
+    return httpx2.AsyncClient(base_url=address, trust_env=False, verify=False, timeout=HEALTH_TIMEOUT_S)  # noqa: S501 - plain HTTP
+
+
+async def is_healthy(engine: httpx2.AsyncClient, path: str) -> bool:
+    """Whether the engine's health page answers 200."""
+    try:
+        return (await engine.get(path)).status_code == httpx2.codes.OK
+    except httpx2.HTTPError:
+        return False
+
+
+async def complete(engine: httpx2.AsyncClient, model: str, max_tokens: int, timeout_s: float) -> Answer:
+    """Asks the engine for a completion and reads it. Raises LlmgwError when there is none.
+
+    Engines that have no chat are asked for a plain completion, then for an embedding. The text may be empty: a first
+    token need not show.
+    """
+    attempts: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": max_tokens}),
+        ("/v1/completions", {"prompt": PROMPT, "max_tokens": max_tokens}),
+        ("/v1/embeddings", {"input": PROMPT}),
+    )
+    problem = ""
+    timeout = httpx2.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+    for path, body in attempts:
+        started = time.perf_counter()
+        try:
+            reply = await engine.post(path, json={"model": model, **body}, timeout=timeout)
+            if reply.status_code == httpx2.codes.OK:
+                return _read(reply.json(), time.perf_counter() - started)
+        except (httpx2.HTTPError, ValueError) as error:
+            raise LlmgwError("no_answer", f"{path} gave no answer: {str(error) or type(error).__name__}") from error
+        problem = problem or f"{path} answered {reply.status_code}: {reply.text[:200]}"
+        # An engine without this endpoint says so; anything else is a failure of the model.
+        if reply.status_code not in (400, 404, 405, 501):
+            break
+    raise LlmgwError("no_answer", problem)
+
+
+def _read(reply: dict[str, Any], seconds: float) -> Answer:
+    if reply.get("data"):
+        return Answer(f"an embedding of {len(reply['data'][0].get('embedding', ()))} numbers", None)
+    choices = reply.get("choices")
+    if not choices:
+        raise LlmgwError("no_answer", "the reply holds no completion")
+    message = choices[0].get("message") or {}
+    text = message.get("content") or message.get("reasoning_content") or choices[0].get("text") or ""
+    tokens = (reply.get("usage") or {}).get("completion_tokens")
+    speed = (reply.get("timings") or {}).get("predicted_per_second")
+    if speed is None and tokens and seconds > 0:
+        speed = tokens / seconds
+    return Answer(" ".join(text.split()), speed)

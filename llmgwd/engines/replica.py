@@ -1,0 +1,50 @@
+"""One replica: a running engine and what is known of it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from llmgwd.domain.catalog import Origin
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.engines.templates import Engine
+from llmgwd.protocol.states import ReplicaState
+
+
+@dataclass(frozen=True)
+class ReplicaSpec:
+    """What to run: a model's weights with its engine. `path` is what the engine is given as its weights."""
+
+    model: str
+    served_name: str
+    origin: Origin
+    path: Path
+    engine: Engine
+    engine_args: tuple[str, ...]
+
+
+@dataclass
+class Replica:
+    """Owned by the fleet; others read it. `owner` is the catalog row it serves, which a promotion changes."""
+
+    id: str
+    owner: str
+    spec: ReplicaSpec
+    host: str
+    port: int
+    log: Path
+    state: ReplicaState = ReplicaState.STARTING
+    pid: int | None = None
+    detail: str = ""
+    failure: LlmgwError | None = None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    settled: anyio.Event = field(default_factory=anyio.Event)
+    """Set when the first start has led to ready or failed."""
+    process: anyio.abc.Process | None = None
+    identity: str | None = None
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"

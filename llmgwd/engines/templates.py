@@ -1,0 +1,76 @@
+"""Engines as templates: the command line that serves weights, and how one sees that it is ready.
+
+In `argv` these stand for what they say: `{path}` the weights file (a set's first shard) or folder, `{name}` the name
+the engine answers to, `{host}`, `{port}`, `{replica}` the replica's id, `{revision}` the weights' revision. `{{` and
+`}}` are braces. No shell is involved.
+"""
+
+import re
+import sys
+from collections.abc import Mapping
+
+import msgspec
+
+from llmgwd.domain.errors import unusable
+
+FIELDS = ("path", "name", "host", "port", "replica", "revision")
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """One way to serve weights."""
+
+    argv: tuple[str, ...]
+    health: str = "/health"
+    """Path that answers 200 once the weights are loaded."""
+    ready_timeout_s: float = 600.0
+    env: dict[str, str] = {}
+
+
+PRESETS: dict[str, Engine] = {
+    "llamacpp": Engine(
+        argv=(
+            sys.executable,
+            "-m",
+            "llmgwd.engines.embedded",
+            "--model",
+            "{path}",
+            "--alias",
+            "{name}",
+            "--host",
+            "{host}",
+            "--port",
+            "{port}",
+        ),
+    ),
+}
+
+
+def check_argv(where: str, argv: tuple[str, ...]) -> None:
+    """Raises unless every `{field}` in it is known and the address is passed on."""
+    for argument in argv:
+        try:
+            _fill(argument, dict.fromkeys(FIELDS, ""))
+        except (KeyError, ValueError, IndexError) as error:
+            known = ", ".join("{" + field + "}" for field in FIELDS)
+            raise unusable("bad_config", f"{where} is {argument!r}: expected only {known} in braces") from error
+    if not any("{port}" in argument for argument in argv):
+        raise unusable("bad_config", f"{where} does not say {{port}}: where would it listen?")
+
+
+def command(engine: Engine, extra: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
+    """The command line of one replica, with a model's own arguments behind the engine's."""
+    return [*(_fill(argument, values) for argument in engine.argv), *extra]
+
+
+def _fill(argument: str, values: Mapping[str, str]) -> str:
+    # Not str.format: an attribute or index such as {path.parent} must be refused, not evaluated.
+    if re.search(r"\{[^{}]*[^a-z{}][^{}]*\}", argument.replace("{{", "").replace("}}", "")):
+        raise ValueError(argument)
+    return argument.format_map(values)
+
+
+def find_engine(name: str, engines: Mapping[str, Engine]) -> Engine:
+    """Raises when no engine has this name."""
+    if name not in engines:
+        raise unusable("no_such_engine", f"there is no engine {name}; there are {', '.join(sorted(engines))}")
+    return engines[name]

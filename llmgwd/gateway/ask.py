@@ -1,0 +1,159 @@
+"""What a request asks for: the model, the session, whether to stream; and the body as one replica must get it."""
+
+import re
+from enum import Enum
+from typing import Any
+from urllib.parse import parse_qs
+
+import msgspec
+
+from llmgwd.gateway import splice
+from llmgwd.gateway.answers import RefusedError
+from llmgwd.gateway.heads import RequestHead
+
+
+class Kind(Enum):
+    """Which API a path belongs to; it decides how a reply is read."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    EMBEDDINGS = "embeddings"
+    OTHER = "other"
+
+
+_KINDS = {
+    prefix + path: kind
+    for prefix in (b"", b"/v1")
+    for path, kind in (
+        (b"/chat/completions", Kind.CHAT),
+        (b"/completions", Kind.COMPLETIONS),
+        (b"/responses", Kind.RESPONSES),
+        (b"/embeddings", Kind.EMBEDDINGS),
+    )
+}
+_COUNTED_STREAMS = frozenset((Kind.CHAT, Kind.COMPLETIONS))
+_FORM_FIELD = re.compile(
+    rb'Content-Disposition:[ \t]*form-data;[ \t]*name="?model"?[ \t]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n--',
+    re.IGNORECASE,
+)
+
+
+class _Body(msgspec.Struct):
+    model: Any = None
+    stream: Any = None
+    stream_options: Any = None
+    user: Any = None
+    prompt_cache_key: Any = None
+
+
+_decode = msgspec.json.Decoder(_Body).decode
+
+
+class Ask:
+    """One request, understood. `model` is the name the client used."""
+
+    __slots__ = ("_form_span", "_is_json", "_options", "body", "counts_added", "kind", "model", "session", "stream")
+
+    def __init__(self, head: RequestHead, body: bytes) -> None:
+        """Raises RefusedError (400) when no model is named, or not as a string."""
+        self.kind = _KINDS.get(head.path, Kind.OTHER)
+        self.body = body
+        self.model = ""
+        self.session = head.session
+        self.stream = False
+        self.counts_added = False
+        """Whether the body last made asks for usage that the client did not ask for."""
+        self._is_json = False
+        self._form_span: splice.Span | None = None
+        self._options: Any = None
+        if body:
+            self._read_body(head)
+        if not self.model:
+            self.model = _named_outside(head)
+
+    def body_for(self, served_name: str, counts_usage: bool) -> bytes:
+        """The body with the replica's own model name and, for a stream it may count, usage asked for."""
+        self.counts_added = False
+        edits: list[splice.Edit] = []
+        if served_name != self.model:
+            edits += self._rename(served_name)
+        if counts_usage and self.stream and self.kind in _COUNTED_STREAMS:
+            edits += self._ask_for_usage()
+        return splice.apply(self.body, edits) if edits else self.body
+
+    def _read_body(self, head: RequestHead) -> None:
+        body = self.body
+        if head.content_type[:19].lower() == b"multipart/form-data":
+            found = _FORM_FIELD.search(body)
+            if found is not None:
+                self.model = found[1].decode("utf-8", "replace")
+                self._form_span = found.span(1)
+            return
+        # Not by content type: curl -d sends JSON as a form, and engines take it.
+        if body.lstrip(b" \t\r\n")[:1] != b"{":
+            return
+        try:
+            fields = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise RefusedError(
+                400, "invalid_json", f"the request body is not JSON: {error}; send one JSON object"
+            ) from error
+        self._is_json = True
+        self._read_fields(fields)
+
+    def _read_fields(self, fields: _Body) -> None:
+        if fields.model is not None:
+            if not isinstance(fields.model, str):
+                raise RefusedError(400, "invalid_model", "model must be a string that names a model", param="model")
+            self.model = fields.model
+        self.stream = fields.stream is True
+        self._options = fields.stream_options
+        if not self.session:
+            key = fields.user or fields.prompt_cache_key
+            if isinstance(key, str):
+                self.session = key.encode("utf-8", "surrogatepass")
+
+    def _rename(self, served_name: str) -> list[splice.Edit]:
+        if self._form_span is not None:
+            return [(*self._form_span, served_name.encode())]
+        if not self._is_json:
+            return []
+        value = msgspec.json.encode(served_name)
+        return [(*span, value) for span in splice.value_spans(self.body, b"model")]
+
+    def _ask_for_usage(self) -> list[splice.Edit]:
+        options = self._options
+        if options is None or options == {}:
+            edits = self._set_options(b'{"include_usage":true}')
+        elif isinstance(options, dict) and "include_usage" not in options:
+            ((start, _),) = splice.value_spans(self.body, b"stream_options")[-1:]
+            edits = [(start + 1, start + 1, b'"include_usage":true,')]
+        else:
+            return []
+        self.counts_added = True
+        return edits
+
+    def _set_options(self, value: bytes) -> list[splice.Edit]:
+        # Without a value in the body the decoder saw none: the key's text is then at most inside a string.
+        spans = splice.value_spans(self.body, b"stream_options") if b"stream_options" in self.body else []
+        if spans:
+            return [(*span, value) for span in spans]
+        start = self.body.index(b"{") + 1
+        return [(start, start, b'"stream_options":%b,' % value)]
+
+
+def _named_outside(head: RequestHead) -> str:
+    """The model a request without one in its body names by header or query."""
+    if head.model:
+        return head.model.decode("utf-8", "replace")
+    if head.query:
+        named = parse_qs(head.query.decode("ascii", "replace")).get("model")
+        if named:
+            return named[0]
+    raise RefusedError(
+        400,
+        "model_required",
+        "the request names no model; set model in the JSON body or form, the x-llmgw-model header, or ?model=NAME",
+        param="model",
+    )

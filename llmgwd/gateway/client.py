@@ -1,0 +1,268 @@
+"""The side that clients connect to: requests cut out of the byte stream one after another, deadlines, flow control."""
+
+import asyncio
+import re
+from typing import cast
+
+from llmgwd.gateway.admission import check_key
+from llmgwd.gateway.answers import RefusedError, answer, error_json
+from llmgwd.gateway.chunked import ChunkedBody, too_large
+from llmgwd.gateway.exchange import Exchange
+from llmgwd.gateway.heads import RequestHead, parse, why_malformed
+from llmgwd.gateway.state import Gateway
+
+_LINGER_S = 2.0
+_NEVER = float("inf")
+_CANNOT_BE_HEAD = re.compile(rb"(?<!\r)\n|\r[^\n]|\x00")
+
+
+class ClientConnection(asyncio.Protocol):
+    """One client's connection. It has at most one exchange at a time; what is pipelined waits in the buffer."""
+
+    __slots__ = (
+        "_buffer",
+        "_chunked",
+        "_deadline",
+        "_exchange",
+        "_gateway",
+        "_head",
+        "_is_advancing",
+        "_is_in_head",
+        "_is_lingering",
+        "_is_reading",
+        "_transport",
+        "is_paused",
+    )
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._head: RequestHead | None = None
+        self._chunked: ChunkedBody | None = None
+        self._exchange: Exchange | None = None
+        self._deadline = _NEVER
+        self._is_advancing = False
+        self._is_in_head = False
+        self._is_lingering = False
+        self._is_reading = True
+        self.is_paused = False
+        """Whether the client reads slower than it is written to."""
+
+    # the exchange's side
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def exchange_done(self, *, keep: bool) -> None:
+        """The present exchange wrote all of its reply; the connection goes on with the next request or closes."""
+        self._exchange = None
+        transport = self._transport
+        if transport is None:
+            return
+        if not keep:
+            transport.close()
+            return
+        self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
+        if not self._is_reading:
+            self._is_reading = True
+            transport.resume_reading()
+        if self._buffer:
+            self._advance()
+        elif self._gateway.is_finishing:
+            transport.close()
+
+    def refuse(self, refusal: RefusedError, head: RequestHead | None) -> bool:
+        """Writes the error; whether the connection can be kept."""
+        close = refusal.closes or self._gateway.is_finishing or head is None or not head.keep_alive
+        body = error_json(refusal.status, refusal.code, refusal.message, refusal.param)
+        self.write(
+            answer(
+                refusal.status,
+                body,
+                headers=refusal.headers,
+                close=close,
+                keep_alive_said=head is not None and head.minor == 0,
+                without_body=head is not None and head.method == b"HEAD",
+            )
+        )
+        return not close
+
+    # the gateway's side
+
+    def check(self, now: float) -> None:
+        """Ends what is past its deadline at `now` of the loop's clock."""
+        if self._exchange is not None:
+            self._exchange.check(now)
+        elif now >= self._deadline:
+            self._time_out()
+
+    def close_if_idle(self) -> None:
+        if self._transport is not None and self._exchange is None and not self._buffer and self._head is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._gateway.clients.add(self)
+        self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._gateway.clients.discard(self)
+        self._leave()
+        if not self._gateway.clients:
+            self._gateway.emptied()
+
+    def eof_received(self) -> bool:
+        if self._exchange is not None:
+            # Half-closed or gone cannot be told apart; an engine must not work for nobody.
+            self._leave()
+            self.abort()
+        return False
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_lingering:
+            return
+        self._buffer += data
+        if self._exchange is None:
+            self._advance()
+        elif len(self._buffer) > self._gateway.settings.max_body_bytes + self._gateway.settings.max_head_bytes:
+            self._is_reading = False
+            assert self._transport is not None
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+        if self._exchange is not None:
+            self._exchange.client_paused()
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+        if self._exchange is not None:
+            self._exchange.client_resumed()
+        elif self._buffer:
+            self._advance()
+
+    # requests
+
+    def _leave(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.client_left()
+
+    def _advance(self) -> None:
+        """Starts the exchanges that the buffer holds, one after the other."""
+        if self._is_advancing:
+            return
+        self._is_advancing = True
+        try:
+            while self._exchange is None and self._buffer and not self.is_paused and self._is_open():
+                if not self._next_request():
+                    break
+        except RefusedError as refusal:
+            self._refuse_and_close(refusal)
+        finally:
+            self._is_advancing = False
+
+    def _is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing() and not self._is_lingering
+
+    def _next_request(self) -> bool:
+        """Takes the next request off the buffer and starts it; False when it is not all there. Raises RefusedError."""
+        head = self._head
+        if head is None:
+            head = self._take_head()
+            if head is None:
+                return False
+        body = self._take_body(head)
+        if body is None:
+            self._head = head
+            self._deadline = self._gateway.loop.time() + self._gateway.settings.body_timeout_s
+            return False
+        self._head = self._chunked = None
+        self._deadline = _NEVER
+        exchange = self._exchange = Exchange(self._gateway, self, head, body)
+        exchange.start()
+        return True
+
+    def _take_head(self) -> RequestHead | None:
+        buffer = self._buffer
+        # One empty line before a request is an old client's habit, which the standard asks to overlook.
+        if buffer.startswith(b"\r\n"):
+            del buffer[:2]
+        limit = self._gateway.settings.max_head_bytes
+        end = buffer.find(b"\r\n\r\n") + 4
+        if end < 4:
+            self._wait_for_head(limit)
+            return None
+        if end > limit:
+            raise _head_too_large(limit)
+        self._is_in_head = False
+        raw = bytes(buffer[:end])
+        del buffer[:end]
+        table = self._gateway.table
+        head = parse(raw, forwards_authorization=table is None or table.key_hashes is None)
+        check_key(table, head)
+        if head.content_length > self._gateway.settings.max_body_bytes:
+            raise too_large(self._gateway.settings.max_body_bytes)
+        if head.chunked:
+            self._chunked = ChunkedBody(self._gateway.settings.max_body_bytes)
+        if head.expects_continue and not buffer and (head.chunked or head.content_length):
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return head
+
+    def _wait_for_head(self, limit: int) -> None:
+        if len(self._buffer) > limit:
+            raise _head_too_large(limit)
+        if _CANNOT_BE_HEAD.search(self._buffer) is not None:
+            raise why_malformed(bytes(self._buffer))
+        if not self._is_in_head:
+            # From the first byte on: a drip of bytes does not put it off.
+            self._is_in_head = True
+            self._deadline = self._gateway.loop.time() + self._gateway.settings.head_timeout_s
+
+    def _take_body(self, head: RequestHead) -> bytes | None:
+        if self._chunked is not None:
+            return self._chunked.take(self._buffer)
+        length = head.content_length
+        if length == 0:
+            return b""
+        if len(self._buffer) < length:
+            return None
+        body = bytes(self._buffer[:length])
+        del self._buffer[:length]
+        return body
+
+    def _refuse_and_close(self, refusal: RefusedError) -> None:
+        """Answers what cannot be served, then reads on for a moment: closing on unread bytes would reset the answer."""
+        refusal.closes = True
+        self.refuse(refusal, self._head)
+        self._head = self._chunked = None
+        self._buffer.clear()
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            self._is_lingering = True
+            self._deadline = self._gateway.loop.time() + _LINGER_S
+            transport.write_eof()
+
+    def _time_out(self) -> None:
+        if self._is_lingering or not (self._buffer or self._head is not None):
+            self.abort()
+            return
+        what = "head" if self._head is None else "body"
+        self._refuse_and_close(
+            RefusedError(408, "request_timeout", f"the request's {what} did not arrive in time; send it again", closes=True)
+        )
+
+
+def _head_too_large(limit: int) -> RefusedError:
+    return RefusedError(
+        431, "head_too_large", f"the request head is over {limit} bytes; send fewer or shorter headers", closes=True
+    )

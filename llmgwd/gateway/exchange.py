@@ -1,0 +1,445 @@
+"""One request from its body's last byte to its outcome: attempts, rescue, relay, and the entry in the ledger.
+
+A machine of callbacks, without a task of its own. Every way out of an attempt goes through `_leave_replica`, and every
+way out of the exchange through `_end`, each of which acts once.
+"""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from llmgwd.gateway import framing
+from llmgwd.gateway.answers import RefusedError, answer, connection_line
+from llmgwd.gateway.ask import Ask, Kind
+from llmgwd.gateway.framing import Framing
+from llmgwd.gateway.heads import RequestHead
+from llmgwd.gateway.local import local_reply
+from llmgwd.gateway.meter import judge
+from llmgwd.gateway.readers import JsonReader, PlainReader, Reader, StreamReader
+from llmgwd.gateway.routing import Choice, find_model, no_replica, still_right
+from llmgwd.gateway.state import Gateway
+from llmgwd.gateway.table import Replica, Table
+from llmgwd.gateway.upstream import UpstreamConnection
+from llmgwd.protocol.samples import Arm, Outcome
+
+if TYPE_CHECKING:
+    from llmgwd.gateway.client import ClientConnection
+    from llmgwd.gateway.ledger import ArmKey
+
+_BODY_METHODS = frozenset((b"POST", b"PUT", b"PATCH"))
+_BROKEN_EVENT = (
+    b'data: {"error":{"message":"the engine broke off in the middle of this answer; ask again","type":"server_error",'
+    b'"param":null,"code":"upstream_broken"}}\n\n'
+)
+
+
+class Exchange:
+    """Owned by its client's connection; owns the attempt that is under way."""
+
+    __slots__ = (
+        "_ask",
+        "_body",
+        "_choice",
+        "_client",
+        "_connecting",
+        "_connection",
+        "_deadline",
+        "_framing",
+        "_gateway",
+        "_has_ended",
+        "_has_moved",
+        "_head",
+        "_is_head_sent",
+        "_keep",
+        "_reader",
+        "_replica",
+        "_rescued_from",
+        "_started_at",
+        "_status",
+        "_table",
+        "_tried",
+        "_was_paused",
+    )
+
+    def __init__(self, gateway: Gateway, client: "ClientConnection", head: RequestHead, body: bytes) -> None:
+        self._gateway = gateway
+        self._client = client
+        self._head = head
+        self._body = body
+        self._ask: Ask | None = None
+        self._choice: Choice | None = None
+        self._table: Table | None = None
+        self._replica: Replica | None = None
+        self._tried: frozenset[Replica] = frozenset()
+        self._connecting: asyncio.Task[UpstreamConnection] | None = None
+        self._connection: UpstreamConnection | None = None
+        self._reader: Reader | None = None
+        self._framing = Framing.NO_BODY
+        self._status = 0
+        self._keep = head.keep_alive
+        self._is_head_sent = False
+        self._has_ended = False
+        self._has_moved = False
+        self._was_paused = False
+        self._rescued_from: ArmKey | None = None
+        self._started_at = 0.0
+        self._deadline = 0.0
+
+    def start(self) -> None:
+        try:
+            local = local_reply(self._head, self._gateway.table)
+            if local is not None:
+                self._answer_locally(*local)
+                return
+            self._ask = Ask(self._head, self._body)
+            model = find_model(self._gateway.table, self._ask.model)
+            self._choice = self._gateway.splits.choose(model, self._ask.session, self._head.arm)
+            self._started_at = time.monotonic()
+            self._attempt()
+        except RefusedError as refusal:
+            self._refuse(refusal)
+
+    # attempts
+
+    def _attempt(self) -> None:
+        """Sends the request to the least busy replica of the chosen arm. Raises RefusedError when it has none left."""
+        assert self._choice is not None
+        self._table = self._gateway.table
+        replica = self._choice.arm.least_busy(self._tried)
+        if replica is None:
+            raise no_replica(self._choice)
+        self._replica = replica
+        self._gateway.take(replica)
+        connection = replica.pool.take()
+        if connection is not None:
+            self._send(connection)
+        else:
+            self._connect(replica)
+
+    def _connect(self, replica: Replica) -> None:
+        self._deadline = self._gateway.loop.time() + self._gateway.settings.connect_timeout_s
+        self._connecting = self._gateway.loop.create_task(replica.pool.connect())
+        self._connecting.add_done_callback(self._connected)
+
+    def _connected(self, task: asyncio.Task[UpstreamConnection]) -> None:
+        is_ours = task is self._connecting
+        if is_ours:
+            self._connecting = None
+        if task.cancelled():
+            if is_ours:
+                self._lost_unsent("no connection in time")
+            return
+        error = task.exception()
+        if error is not None:
+            if is_ours:
+                self._lost_unsent(str(error))
+            return
+        if is_ours:
+            self._send_if_right(task.result())
+        else:
+            task.result().close()
+
+    def _send_if_right(self, connection: UpstreamConnection) -> None:
+        """Sends, unless a new table came while connecting: after its acknowledgement nothing may follow the old."""
+        table, replica, choice = self._gateway.table, self._replica, self._choice
+        assert table is not None
+        assert replica is not None
+        assert choice is not None
+        if table is self._table or still_right(choice, table, replica):
+            self._send(connection)
+            return
+        connection.close()
+        self._leave_replica()
+        self._again()
+
+    def _again(self) -> None:
+        """Chooses anew by the present table, for a request that no engine has seen: its arm if that still serves."""
+        assert self._ask is not None
+        assert self._choice is not None
+        try:
+            model = find_model(self._gateway.table, self._ask.model)
+            canary = model.canary
+            wants_canary = self._choice.arm.arm is Arm.CANARY and canary is not None and canary.replicas
+            if wants_canary and canary is not None and (model.share_parts > 0 or self._choice.is_forced):
+                self._choice = Choice(model, canary, self._choice.is_forced)
+            elif self._choice.arm.arm is Arm.CANARY and self._choice.is_forced:
+                self._choice = self._gateway.splits.choose(model, b"", self._head.arm)
+            else:
+                self._choice = Choice(model, model.stable, self._choice.is_forced)
+            self._attempt()
+        except RefusedError as refusal:
+            self._refuse(refusal)
+
+    def _send(self, connection: UpstreamConnection) -> None:
+        head, ask, replica = self._head, self._ask, self._replica
+        assert ask is not None
+        assert replica is not None
+        body = ask.body_for(replica.served_name, replica.counts_usage)
+        length = b"Content-Length: %d\r\n" % len(body) if body or head.method in _BODY_METHODS else b""
+        lines = b"%b %b HTTP/1.1\r\n%b%b%b\r\n" % (head.method, head.target, replica.host_line, head.lines, length)
+        self._connection = connection
+        self._deadline = self._gateway.loop.time() + self._gateway.settings.reply_timeout_s
+        connection.send(lines, body, self, head_request=head.method == b"HEAD")
+
+    # what becomes of an attempt
+
+    def reply_came(self, connection: UpstreamConnection, data: bytes, complete: bool) -> None:
+        reader = self._reader
+        if reader is None:
+            if connection.status >= 500 and self._can_be_rescued():
+                self._rescue()
+                return
+            self._status = connection.status
+            reader = self._reader = self._reader_for(connection)
+        self._has_moved = True
+        out = reader.feed(data, time.monotonic()) if data else b""
+        if complete:
+            out += reader.finish()
+        if reader.facts.failed and self._can_be_rescued():
+            self._rescue()
+            return
+        if out or complete:
+            self._write(connection, out, complete)
+        if complete:
+            self._connection = None
+            connection.release()
+            self._end(judge(self._kind, self._status, reader.facts, streamed=reader.streamed, whole=True))
+
+    def reply_lost(self, connection: UpstreamConnection, why: str, reset: bool) -> None:
+        self._connection = None
+        if not connection.heard and connection.is_used and self._replica is not None:
+            # It died of age while idle; the engine is not to blame, and a fresh connection will tell.
+            self._connect(self._replica)
+        elif self._can_be_rescued():
+            self._rescue()
+        elif self._is_head_sent:
+            self._break_off(connection, reset=reset)
+        else:
+            self._fail(502, f"the engine did not answer: {why}", Outcome.ERROR)
+
+    def _lost_unsent(self, why: str) -> None:
+        """No connection to the replica: no engine has seen the request, so any other may."""
+        assert self._replica is not None
+        if self._can_be_rescued():
+            self._rescue()
+            return
+        tried = self._tried | {self._replica}
+        assert self._choice is not None
+        if self._choice.arm.least_busy(tried) is None:
+            self._fail(502, f"the engine cannot be reached: {why}", Outcome.ERROR)
+            return
+        self._tried = tried
+        self._leave_replica()
+        self._again()
+
+    def _can_be_rescued(self) -> bool:
+        choice = self._choice
+        if choice is None or choice.arm.arm is not Arm.CANARY or choice.is_forced or self._is_head_sent:
+            return False
+        table = self._gateway.table
+        model = table.models.get(choice.model.name) if table is not None else None
+        return model is not None and bool(model.stable.replicas)
+
+    def _rescue(self) -> None:
+        """The canary failed before the client saw a byte: it is charged, and stable is asked."""
+        assert self._choice is not None
+        assert self._gateway.table is not None
+        self._drop_attempt()
+        key = self._choice.arm.key
+        self._gateway.ledger.outcome(key, Outcome.ERROR, None, self._started_at)
+        self._rescued_from = key
+        self._reader = None
+        self._tried = frozenset()
+        model = self._gateway.table.models[self._choice.model.name]
+        self._choice = Choice(model, model.stable, False)
+        try:
+            self._attempt()
+        except RefusedError as refusal:
+            self._refuse(refusal)
+
+    # the reply
+
+    @property
+    def _kind(self) -> Kind:
+        assert self._ask is not None
+        return self._ask.kind
+
+    def _reader_for(self, connection: UpstreamConnection) -> Reader:
+        ask, replica = self._ask, self._replica
+        assert ask is not None
+        assert replica is not None
+        if not 200 <= connection.status < 300 or self._head.method == b"HEAD":
+            return PlainReader()
+        content_type = b""
+        for name, value in connection.headers:
+            lowered = name.lower()
+            if lowered == b"content-type":
+                content_type = value.lower()
+            elif lowered == b"content-encoding":
+                return PlainReader()
+        asked = ask.model if replica.served_name != ask.model else None
+        if content_type.startswith(b"text/event-stream"):
+            return StreamReader(ask.kind, asked, ask.counts_added)
+        if b"json" in content_type:
+            return JsonReader(ask.kind, asked)
+        return PlainReader()
+
+    def _write(self, connection: UpstreamConnection, out: bytes, complete: bool) -> None:
+        """One write: the head if it is still due, these bytes, and the end if they are the last."""
+        if self._is_head_sent:
+            how = self._framing
+            head = b""
+        else:
+            head = self._open(connection, len(out), complete)
+            how = self._framing
+        if how is Framing.CHUNKED:
+            if not complete:
+                self._client.write(b"%b%x\r\n%b\r\n" % (head, len(out), out))
+            elif out:
+                self._client.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (head, len(out), out))
+            else:
+                self._client.write(head + b"0\r\n\r\n")
+        elif head or out:
+            self._client.write(head if how is Framing.NO_BODY else head + out)
+
+    def _open(self, connection: UpstreamConnection, first: int, complete: bool) -> bytes:
+        assert self._reader is not None
+        assert self._choice is not None
+        how = framing.framing_for(self._head, connection, changes=self._reader.changes, complete=complete)
+        self._framing = how
+        self._is_head_sent = True
+        length = first if complete and how is Framing.LENGTH else connection.content_length
+        self._keep = self._keep and how is not Framing.CLOSE and not self._gateway.is_finishing
+        own = self._choice.arm.header
+        if self._rescued_from is not None:
+            own += b"x-llmgw-rescued: 1\r\n"
+        own += connection_line(not self._keep, self._head.minor == 0)
+        return framing.reply_head(connection, how, length, own)
+
+    def _break_off(self, connection: UpstreamConnection, *, reset: bool) -> None:
+        """The reply ended early with part of it sent: the client is told where that cannot be mistaken for content."""
+        reader = self._reader
+        assert reader is not None
+        out = reader.abandon()
+        if reader.streamed and reader.at_boundary and self._framing in (Framing.CHUNKED, Framing.CLOSE):
+            out += _BROKEN_EVENT
+        if out:
+            self._write(connection, out, complete=False)
+        self._keep = False
+        outcome = judge(self._kind, self._status, reader.facts, streamed=reader.streamed, whole=False)
+        self._end(Outcome.ERROR if reset and outcome is Outcome.TRUNCATED else outcome)
+
+    # the client
+
+    def client_left(self) -> None:
+        self._drop_attempt()
+        self._keep = False
+        outcome = Outcome.CANCELLED
+        if self._reader is not None and (self._reader.facts.finished or self._reader.facts.failed):
+            # It had all there was to have; many clients close at the last event rather than at the end.
+            outcome = judge(self._kind, self._status, self._reader.facts, streamed=self._reader.streamed, whole=True)
+        self._account(outcome)
+        self._has_ended = True
+
+    def client_paused(self) -> None:
+        self._was_paused = True
+        if self._connection is not None:
+            self._connection.pause()
+
+    def client_resumed(self) -> None:
+        self._has_moved = True
+        if self._connection is not None:
+            self._connection.resume()
+
+    def check(self, now: float) -> None:
+        """Ends an attempt that is past its deadline at `now` of the loop's clock."""
+        if self._has_moved:
+            self._has_moved = False
+            self._deadline = now + self._gateway.settings.reply_timeout_s
+        elif now >= self._deadline:
+            self._time_out()
+
+    def _time_out(self) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+        elif self._client.is_paused:
+            self._client.abort()
+        elif self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+            if self._can_be_rescued():
+                self._rescue()
+            elif self._is_head_sent:
+                self._break_off(connection, reset=True)
+            else:
+                timeout_s = self._gateway.settings.reply_timeout_s
+                self._fail(504, f"the engine did not answer within {timeout_s:g} s", Outcome.ERROR)
+
+    # ends
+
+    def _answer_locally(self, status: int, body: bytes, lines: bytes) -> None:
+        self._keep = self._keep and not self._gateway.is_finishing
+        self._client.write(
+            answer(
+                status,
+                body,
+                headers=lines,
+                close=not self._keep,
+                keep_alive_said=self._head.minor == 0,
+                without_body=self._head.method == b"HEAD",
+            )
+        )
+        self._has_ended = True
+        self._client.exchange_done(keep=self._keep)
+
+    def _refuse(self, refusal: RefusedError) -> None:
+        """Answers with the gateway's own error; no arm is charged for it."""
+        self._drop_attempt()
+        keep = self._client.refuse(refusal, self._head)
+        self._has_ended = True
+        self._client.exchange_done(keep=keep)
+
+    def _fail(self, status: int, why: str, outcome: Outcome) -> None:
+        """Answers for an arm that failed before the first byte."""
+        assert self._choice is not None
+        message = f"model {self._choice.model.name!r} failed on its {self._choice.arm.arm} arm: {why}; try again"
+        self._account(outcome)
+        self._refuse(RefusedError(status, "upstream_failed", message, headers=self._choice.arm.header))
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        self._leave_replica()
+        self._account(outcome)
+        self._client.exchange_done(keep=self._keep)
+
+    def _account(self, outcome: Outcome) -> None:
+        choice = self._choice
+        if choice is None:
+            return
+        ledger = self._gateway.ledger
+        if self._rescued_from is not None:
+            # Stable's own figures must not hold the requests that a bad canary sent it.
+            if self._is_head_sent:
+                ledger.rescued(self._rescued_from)
+        elif choice.is_forced:
+            ledger.forced(choice.arm.key)
+        else:
+            facts = self._reader.facts if self._reader is not None else None
+            ledger.outcome(choice.arm.key, outcome, facts, self._started_at, times_count=not self._was_paused)
+
+    def _drop_attempt(self) -> None:
+        """Ends whatever the present attempt has open."""
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            connecting.cancel()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+        self._leave_replica()
+
+    def _leave_replica(self) -> None:
+        replica, self._replica = self._replica, None
+        if replica is not None:
+            self._gateway.leave(replica)

@@ -1,0 +1,59 @@
+"""Reports to the daemon: one on its way at most, the rest adding up; so memory is constant and nothing is lost."""
+
+from llmgwd.gateway.state import Gateway
+from llmgwd.protocol.link import Report
+
+
+class Reports:
+    """Numbers the reports and keeps the one that is not acknowledged.
+
+    A report never changes once it has a number: the daemon may have stored it although its answer was lost.
+    """
+
+    __slots__ = ("_gateway", "_seq", "_told_in_flight", "_unacknowledged")
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._seq = 0
+        self._unacknowledged: Report | None = None
+        self._told_in_flight: dict[str, int] | None = None
+        """What the daemon on the present link last heard; None when it heard nothing."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the daemon has all that there is to tell."""
+        return self._unacknowledged is None and not self._gateway.ledger
+
+    def linked(self) -> Report | None:
+        """A link is up, perhaps to another life of the daemon: gives the report to send again, if any."""
+        self._told_in_flight = None
+        return self._unacknowledged
+
+    def taken(self, seq: int) -> None:
+        """The daemon has everything up to `seq`."""
+        if self._unacknowledged is not None and seq >= self._unacknowledged.seq:
+            self._unacknowledged = None
+
+    def in_flight(self) -> dict[str, int]:
+        """What is in flight now, to be told at once outside a report."""
+        self._told_in_flight = self._gateway.in_flight()
+        return self._told_in_flight
+
+    def next(self) -> Report | None:
+        """The report to send now; None while one is on its way, or when there is nothing new."""
+        gateway = self._gateway
+        if self._unacknowledged is not None:
+            return None
+        in_flight = gateway.in_flight()
+        if not gateway.ledger and in_flight == self._told_in_flight:
+            return None
+        self._seq += 1
+        gateway.forget_drained()
+        self._told_in_flight = gateway.in_flight()
+        self._unacknowledged = Report(
+            seq=self._seq,
+            routes_version=gateway.table.version if gateway.table is not None else 0,
+            in_flight=in_flight,
+            samples=gateway.ledger.take(),
+        )
+        return self._unacknowledged

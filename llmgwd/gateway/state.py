@@ -1,0 +1,110 @@
+"""What one worker has: the present table, the replicas it knows, the clients it serves, and what it has counted."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from llmgwd.gateway.ledger import Ledger
+from llmgwd.gateway.routing import Splits
+from llmgwd.gateway.settings import Settings
+from llmgwd.gateway.table import Replica, Table
+from llmgwd.gateway.upstream import Pool
+from llmgwd.protocol.link import ReplicaRoute, Routes
+
+if TYPE_CHECKING:
+    from llmgwd.gateway.client import ClientConnection
+
+SWEEP_S = 0.25
+"""How often deadlines are looked at; they are that coarse, and cost nothing a request."""
+
+
+class Gateway:
+    """The owner of everything that requests share. Lives on one event loop."""
+
+    def __init__(self, settings: Settings, loop: asyncio.AbstractEventLoop) -> None:
+        self.settings = settings
+        self.loop = loop
+        self.table: Table | None = None
+        self.splits = Splits(settings.worker_id)
+        self.ledger = Ledger()
+        self.clients: set[ClientConnection] = set()
+        self.is_finishing = False
+        self.drained: Callable[[], None] = lambda: None
+        """Called when a replica that left the table has no request left."""
+        self.emptied: Callable[[], None] = lambda: None
+        """Called when the last client connection is gone."""
+        self._fleet: dict[ReplicaRoute, Replica] = {}
+        self._left: set[Replica] = set()
+        """Replicas that left the table and whose last request no report has told of yet."""
+
+    def apply(self, routes: Routes) -> None:
+        """Replaces the table. From here on no request is sent by an older one: see `Exchange`."""
+        table = Table(routes, self._replica)
+        self.table = table
+        drained = False
+        for route, replica in list(self._fleet.items()):
+            if replica in table.replicas:
+                self._left.discard(replica)
+                continue
+            replica.pool.close()
+            if replica not in self._left:
+                self._left.add(replica)
+                drained |= replica.in_flight == 0
+            if replica.in_flight == 0:
+                del self._fleet[route]
+        if drained:
+            self.drained()
+
+    def take(self, replica: Replica) -> None:
+        replica.in_flight += 1
+
+    def leave(self, replica: Replica) -> None:
+        """The other half of `take`."""
+        replica.in_flight -= 1
+        if replica.in_flight == 0 and replica in self._left:
+            self._fleet = {route: kept for route, kept in self._fleet.items() if kept is not replica}
+            self.drained()
+
+    def in_flight(self) -> dict[str, int]:
+        """Requests by replica id: those in the table, and those that left it until their zero was told once."""
+        counts: dict[str, int] = {}
+        for replica in (self.table.replicas if self.table is not None else frozenset()) | self._left:
+            counts[replica.id] = counts.get(replica.id, 0) + replica.in_flight
+        return counts
+
+    @property
+    def has_drained(self) -> bool:
+        """Whether a replica's last request ended since it left the table, and no report has told of it."""
+        return any(replica.in_flight == 0 for replica in self._left)
+
+    def forget_drained(self) -> None:
+        """The present zeros are told."""
+        self._left = {replica for replica in self._left if replica.in_flight}
+
+    def sweep(self) -> None:
+        """Ends what is past its deadline."""
+        now = self.loop.time()
+        for client in list(self.clients):
+            client.check(now)
+        idle_before = now - self.settings.upstream_idle_s
+        for replica in self._fleet.values():
+            replica.pool.expire(idle_before)
+
+    def finish(self) -> None:
+        """From now on connections close with their present request; idle ones at once."""
+        self.is_finishing = True
+        for client in list(self.clients):
+            client.close_if_idle()
+
+    def abort(self) -> None:
+        """Cuts what is still there."""
+        for client in list(self.clients):
+            client.abort()
+
+    def _replica(self, route: ReplicaRoute) -> Replica:
+        replica = self._fleet.get(route)
+        if replica is None:
+            pool = Pool(route.host, route.port, self.settings.upstream_idle_connections, self.loop)
+            replica = self._fleet[route] = Replica(route, pool)
+        replica.pool.is_closed = False
+        return replica

@@ -1,0 +1,115 @@
+"""The routing table: what the daemon said, made ready for look-ups. Never changed, only replaced."""
+
+from collections.abc import Callable
+from hmac import compare_digest
+
+import msgspec
+
+from llmgwd.domain.split import parts
+from llmgwd.gateway.upstream import Pool
+from llmgwd.protocol.link import ArmRoute, ModelRoute, ReplicaRoute, Routes
+from llmgwd.protocol.samples import Arm
+
+
+class Replica:
+    """A running engine: its connections and the requests it has. It outlives the table that brought it."""
+
+    __slots__ = ("counts_usage", "host_line", "id", "in_flight", "pool", "served_name")
+
+    def __init__(self, route: ReplicaRoute, pool: Pool) -> None:
+        self.id = route.id
+        self.served_name = route.served_name
+        self.counts_usage = route.counts_usage
+        self.pool = pool
+        self.in_flight = 0
+        host = f"[{route.host}]" if ":" in route.host else route.host
+        self.host_line = b"Host: %b:%d\r\n" % (host.encode("idna" if not host.isascii() else "ascii"), route.port)
+
+
+class ArmEntry:
+    """One arm of a model as the table has it, with the key of its samples."""
+
+    __slots__ = ("_turn", "arm", "header", "key", "replicas")
+
+    def __init__(self, arm: Arm, key: tuple[str, Arm, str, str], replicas: tuple[Replica, ...]) -> None:
+        self.arm = arm
+        self.key = key
+        """Model, arm, revision, canary's id."""
+        self.replicas = replicas
+        self.header = b"x-llmgw-arm: %b\r\n" % arm.value.encode()
+        self._turn = 0
+
+    def least_busy(self, avoiding: frozenset[Replica] = frozenset()) -> Replica | None:
+        """The replica with the fewest requests; equals take turns, so that none is the one that gets everything."""
+        replicas = self.replicas
+        if len(replicas) == 1 and not avoiding:
+            return replicas[0]
+        candidates = [replica for replica in replicas if replica not in avoiding]
+        if not candidates:
+            return None
+        self._turn += 1
+        turn = self._turn % len(candidates)
+        return min(candidates[turn:] + candidates[:turn], key=_in_flight)
+
+
+def _in_flight(replica: Replica) -> int:
+    return replica.in_flight
+
+
+class ModelEntry:
+    """A model by any of its names."""
+
+    __slots__ = ("canary", "name", "share_parts", "stable")
+
+    def __init__(self, name: str, stable: ArmEntry, canary: ArmEntry | None, share_parts: int) -> None:
+        self.name = name
+        self.stable = stable
+        self.canary = canary
+        self.share_parts = share_parts
+
+
+class Table:
+    """One version of the routes."""
+
+    def __init__(self, routes: Routes, replica: Callable[[ReplicaRoute], Replica]) -> None:
+        """`replica` gives the running record of a route, the same one for the same route."""
+        self.version = routes.version
+        self.key_hashes = routes.key_hashes
+        self.models: dict[str, ModelEntry] = {}
+        entries = [_entry(route, replica) for route in routes.models]
+        for route, entry in zip(routes.models, entries, strict=True):
+            for alias in route.aliases:
+                self.models.setdefault(alias, entry)
+        # A name beats another model's alias.
+        for entry in entries:
+            self.models[entry.name] = entry
+        self.names = tuple(sorted(self.models))
+        self.listing = msgspec.json.encode({"object": "list", "data": [describe(name) for name in self.names]})
+        arms = [arm for entry in entries for arm in (entry.stable, entry.canary) if arm is not None]
+        self.replicas = frozenset(replica for arm in arms for replica in arm.replicas)
+        self.replica_ids = frozenset(replica.id for replica in self.replicas)
+
+    def admits(self, key_digest: bytes) -> bool:
+        """Whether a key of that SHA-256 is known; every hash is compared, in constant time."""
+        known = False
+        for accepted in self.key_hashes or ():
+            known |= compare_digest(accepted, key_digest)
+        return known
+
+
+def describe(name: str) -> dict[str, object]:
+    """A model as `/v1/models` shows it: nothing in it changes while the name is served."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "llmgw"}
+
+
+def _entry(route: ModelRoute, replica: Callable[[ReplicaRoute], Replica]) -> ModelEntry:
+    canary_id = route.canary.id if route.canary is not None else ""
+
+    def arm(kind: Arm, arm_route: ArmRoute) -> ArmEntry:
+        key = (route.name, kind, arm_route.revision, canary_id)
+        return ArmEntry(kind, key, tuple(replica(each) for each in arm_route.replicas))
+
+    stable = arm(Arm.STABLE, route.stable)
+    if route.canary is None:
+        return ModelEntry(route.name, stable, None, 0)
+    return ModelEntry(route.name, stable, arm(Arm.CANARY, route.canary.arm), parts(route.canary.share))

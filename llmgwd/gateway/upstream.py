@@ -1,0 +1,263 @@
+"""Connections to the engines: one request at a time each, replies read by httptools, idle ones kept for the next."""
+
+import asyncio
+import socket
+from collections import deque
+from typing import Protocol, cast
+
+import httptools
+
+MAX_REPLY_HEAD_BYTES = 64 * 1024
+_BODILESS = frozenset((204, 304))
+
+
+class Receiver(Protocol):
+    """Who sent the request and takes the reply. After `reply_ended` or `reply_lost` nothing more comes."""
+
+    def reply_came(self, connection: "UpstreamConnection", data: bytes, complete: bool) -> None:
+        """The head is read, and this much more of the body came with it or after it."""
+
+    def reply_lost(self, connection: "UpstreamConnection", why: str, reset: bool) -> None:
+        """No whole reply will come; `why` is for people, `reset` tells a violent end from an early one."""
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """One connection to a replica. Its owner is the receiver while it has one, else the pool."""
+
+    __slots__ = (
+        "_body",
+        "_complete",
+        "_head_bytes",
+        "_head_read",
+        "_head_request",
+        "_keeps_alive",
+        "_parser",
+        "_paused",
+        "_pool",
+        "_receiver",
+        "_transport",
+        "content_length",
+        "headers",
+        "heard",
+        "idle_since",
+        "is_used",
+        "status",
+        "until_close",
+    )
+
+    def __init__(self, pool: "Pool") -> None:
+        self._pool = pool
+        self._transport: asyncio.Transport | None = None
+        self._receiver: Receiver | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+        self._paused = False
+        self.is_used = False
+        """Whether it served a request before the present one: only then may its death be mere age."""
+        self.idle_since = 0.0
+        self._reset_reply(False)
+
+    def _reset_reply(self, head_request: bool) -> None:
+        self._head_request = head_request
+        self._head_bytes = 0
+        self._head_read = False
+        self._complete = False
+        self._keeps_alive = False
+        self.heard = False
+        """Whether any byte of the reply came."""
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.content_length: int | None = None
+        self.until_close = False
+        """Whether only the end of the connection ends the reply."""
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, head: bytes, body: bytes, receiver: Receiver, *, head_request: bool) -> None:
+        """Writes a request; what becomes of it is told to the receiver, never before this returns."""
+        assert self._transport is not None
+        assert self._receiver is None
+        self._reset_reply(head_request)
+        self._receiver = receiver
+        if len(body) < 65536:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+
+    def release(self) -> None:
+        """The receiver is done with a complete reply: back to the pool, or closed if it cannot be used again."""
+        self._receiver = None
+        self.resume()
+        if self._keeps_alive and self._complete and self.is_open:
+            self.is_used = True
+            self._pool.put(self)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Ends it at once; the receiver hears no more."""
+        self._receiver = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        if not self._paused and self.is_open:
+            assert self._transport is not None
+            self._paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            if self.is_open:
+                assert self._transport is not None
+                self._transport.resume_reading()
+
+    # asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            # Bytes that no request asked for: nothing on this connection can be trusted any more.
+            self.close()
+            return
+        self.heard = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._lose(f"the reply is not HTTP: {error}", reset=False)
+            return
+        if not self._head_read:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_REPLY_HEAD_BYTES:
+                self._lose(f"the reply's head is over {MAX_REPLY_HEAD_BYTES} bytes", reset=False)
+            return
+        pieces = self._body
+        if len(pieces) == 1:
+            body = pieces[0]
+            pieces.clear()
+        elif pieces:
+            body = b"".join(pieces)
+            pieces.clear()
+        else:
+            body = b""
+        receiver.reply_came(self, body, self._complete)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._pool.forget(self)
+        receiver = self._receiver
+        if receiver is None:
+            return
+        if self._head_read and self.until_close and exc is None:
+            self._complete = True
+            self._receiver = None
+            receiver.reply_came(self, b"", True)
+        else:
+            self._lose("the engine closed the connection" if exc is None else str(exc), reset=exc is not None)
+
+    def _lose(self, why: str, *, reset: bool) -> None:
+        receiver = self._receiver
+        self.close()
+        if receiver is not None:
+            receiver.reply_lost(self, why, reset)
+
+    # httptools' side
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        if self._complete:
+            raise ValueError("a second reply to one request")
+        status = self._parser.get_status_code()
+        if status < 200:
+            # An interim reply; the one that counts is still to come.
+            self.headers = []
+            return
+        self.status = status
+        self._head_read = True
+        framed = False
+        for name, value in self.headers:
+            lowered = name.lower()
+            if lowered == b"content-length":
+                self.content_length = int(value)
+                framed = True
+            elif lowered == b"transfer-encoding":
+                framed = True
+        bodiless = self._head_request or status in _BODILESS
+        self.until_close = not framed and not bodiless
+        self._keeps_alive = framed and not self._head_request and self._parser.should_keep_alive()
+        if self._head_request:
+            # llhttp would wait for the body that the head announces.
+            self._complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if self._head_request:
+            raise ValueError("a body in the reply to HEAD")
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        if self._head_read:
+            self._complete = True
+
+
+class Pool:
+    """The idle connections to one replica, the latest used on top."""
+
+    __slots__ = ("_host", "_idle", "_limit", "_loop", "_port", "is_closed")
+
+    def __init__(self, host: str, port: int, limit: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._host = host
+        self._port = port
+        self._limit = limit
+        self._loop = loop
+        self._idle: deque[UpstreamConnection] = deque()
+        self.is_closed = False
+
+    def take(self) -> UpstreamConnection | None:
+        """An idle connection, if one is still open."""
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    def put(self, connection: UpstreamConnection) -> None:
+        if self.is_closed:
+            connection.close()
+            return
+        connection.idle_since = self._loop.time()
+        self._idle.append(connection)
+        if len(self._idle) > self._limit:
+            self._idle.popleft().close()
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def expire(self, before: float) -> None:
+        """Closes what has been idle since before that time of the loop's clock."""
+        while self._idle and self._idle[0].idle_since < before:
+            self._idle.popleft().close()
+
+    def close(self) -> None:
+        """The replica left: nothing is kept any more. Connections in use end with their requests."""
+        self.is_closed = True
+        while self._idle:
+            self._idle.popleft().close()
+
+    async def connect(self) -> UpstreamConnection:
+        """A new connection. Raises OSError when there is none to be had."""
+        _, connection = await self._loop.create_connection(
+            lambda: UpstreamConnection(self), self._host, self._port, proto=socket.IPPROTO_TCP
+        )
+        return connection

@@ -1,0 +1,156 @@
+"""A gateway worker: `python -m llmgwd.gateway.worker --link SOCKET --listen HOST:PORT --worker-id ID`."""
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import logging
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import uvloop
+
+from llmgwd.gateway.client import ClientConnection
+from llmgwd.gateway.link import Link
+from llmgwd.gateway.settings import Settings
+from llmgwd.gateway.state import SWEEP_S, Gateway
+
+_log = logging.getLogger("llmgwd.gateway")
+
+_ROUTES_WAIT_S = 1.0
+_SETTLE_S = 2.0
+_BACKLOG = 4096
+
+
+class Worker:
+    """Wires the parts and orders their end."""
+
+    def __init__(self, settings: Settings, link_path: Path, listener: socket.socket) -> None:
+        self._settings = settings
+        self._listener = listener
+        self._gateway = Gateway(settings, asyncio.get_running_loop())
+        self._link = Link(self._gateway, link_path, self.finish)
+        self._drain_s: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+
+    def finish(self, drain_s: float) -> None:
+        """Begins the end; only the first word of it counts."""
+        if not self._drain_s.done():
+            self._drain_s.set_result(drain_s)
+
+    async def run(self) -> None:
+        """Serves until told to finish, then drains. Returns when all is told or the time for it is over."""
+        loop = self._gateway.loop
+        loop.add_signal_handler(signal.SIGTERM, self.finish, self._settings.drain_s)
+        for ignored in (signal.SIGINT, signal.SIGHUP):
+            # They are meant for the daemon's terminal; it says `Finish` when it wants this to end.
+            loop.add_signal_handler(ignored, lambda: None)
+        link = loop.create_task(self._link.run())
+        sweep = loop.create_task(self._sweep())
+        server = await self._serve()
+        _log.info("serving address=%s worker=%s", self._listener.getsockname(), self._settings.worker_id)
+        drain_s = await self._drain_s
+        server.close()
+        await self._drain(drain_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SETTLE_S):
+                await self._link.settle()
+        link.cancel()
+        sweep.cancel()
+
+    async def _serve(self) -> asyncio.Server:
+        # The socket listens already: who connects now waits for the first routes rather than being told there are none.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ROUTES_WAIT_S):
+                await self._link.routed.wait()
+        return await self._gateway.loop.create_server(
+            lambda: ClientConnection(self._gateway), sock=self._listener, backlog=_BACKLOG
+        )
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self._gateway.sweep()
+
+    async def _drain(self, drain_s: float) -> None:
+        _log.info("finishing drain_s=%g connections=%d", drain_s, len(self._gateway.clients))
+        empty = asyncio.Event()
+        self._gateway.emptied = empty.set
+        self._gateway.finish()
+        if self._gateway.clients:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(drain_s):
+                    await empty.wait()
+        if self._gateway.clients:
+            _log.warning("cut connections=%d", len(self._gateway.clients))
+            empty.clear()
+            self._gateway.abort()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await empty.wait()
+
+
+def open_listener(address: str, *, reuse_port: bool) -> socket.socket:
+    """A listening socket on HOST:PORT or [HOST]:PORT. Raises OSError, ValueError."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if reuse_port:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    listener.setblocking(False)
+    listener.bind((host, int(port)))
+    listener.listen(_BACKLOG)
+    return listener
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    defaults = Settings(worker_id="")
+    parser = argparse.ArgumentParser(prog="llmgwd.gateway.worker")
+    parser.add_argument("--link", type=Path, required=True, help="the daemon's socket for its workers")
+    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    parser.add_argument("--worker-id", required=True, help="unique for the life of this process")
+    parser.add_argument("--reuse-port", action="store_true", help="share the address with other workers")
+    parser.add_argument("--max-body", type=int, default=defaults.max_body_bytes, metavar="BYTES")
+    for name in ("head", "body", "idle", "connect", "reply"):
+        default = getattr(defaults, f"{name}_timeout_s")
+        parser.add_argument(f"--{name}-timeout", type=float, default=default, metavar="SECONDS")
+    parser.add_argument("--drain", type=float, default=defaults.drain_s, metavar="SECONDS", help="for SIGTERM")
+    return parser.parse_args(argv)
+
+
+def settings_from(arguments: argparse.Namespace) -> Settings:
+    return Settings(
+        worker_id=arguments.worker_id,
+        max_body_bytes=arguments.max_body,
+        head_timeout_s=arguments.head_timeout,
+        body_timeout_s=arguments.body_timeout,
+        idle_timeout_s=arguments.idle_timeout,
+        connect_timeout_s=arguments.connect_timeout,
+        reply_timeout_s=arguments.reply_timeout,
+        drain_s=arguments.drain,
+    )
+
+
+async def _run(settings: Settings, link_path: Path, listener: socket.socket) -> None:
+    await Worker(settings, link_path, listener).run()
+
+
+def main(argv: list[str]) -> int:
+    arguments = parse_arguments(argv)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    try:
+        listener = open_listener(arguments.listen, reuse_port=arguments.reuse_port)
+    except (OSError, ValueError) as error:
+        _log.error("cannot listen address=%s reason=%s", arguments.listen, error)
+        return 1
+    # What was imported stays; the collector need not look at it again and again.
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    uvloop.run(_run(settings_from(arguments), arguments.link, listener))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,120 @@
+"""The canary job: newer weights fetched, run beside the model, tried, and given their share."""
+
+import msgspec
+
+from llmgwd.domain.canary import Canary, CanaryEvent, after
+from llmgwd.domain.catalog import candidate
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.engines import probe
+from llmgwd.jobs.acquire import asked, checksums, repository, weights
+from llmgwd.jobs.run import Run
+from llmgwd.jobs.runner import Recipe
+from llmgwd.jobs.take_out import take_out
+from llmgwd.protocol.messages import StartCanary
+from llmgwd.protocol.states import CanaryPhase
+
+SMOKE_TOKENS = 48
+SMOKE_TIMEOUT_S = 120.0
+
+
+async def catalog(run: Run) -> str:
+    """Adds NAME-canary beside the model."""
+    request = _request(run)
+    store, services = run.services.store, run.services
+    assert run.origin is not None
+    with store.transaction():
+        model = store.models.get(request.name)
+        row = candidate(model, run.origin, request.engine_args)
+        store.models.put(row)
+        store.canaries.put(
+            Canary(
+                id=run.job.id,
+                model=model.name,
+                origin=run.origin,
+                stable_origin=model.origin,
+                share=request.percent,
+                by=run.job.by,
+                started=services.now(),
+            )
+        )
+        event = services.log_event(
+            run.job.by, "canary_started", model.name, before=model.origin.short, after=run.origin.short
+        )
+    run.model = model
+    services.feed.publish(run.job.id)
+    services.announce(event)
+    return f"{row.name}: {row.description}"
+
+
+async def placement(run: Run) -> str:
+    """Starts the canary's replica and waits until it has answered."""
+    row = run.services.store.models.find(_canary(run).name)
+    assert row is not None
+    replica = run.services.fleet.start(run.services.spec(row))
+    run.replicas.append(replica)
+    run.detail(f"starting {replica.id}")
+    started = run.services.now()
+    await run.services.fleet.ensure_ready(replica)
+    seconds = (run.services.now() - started).total_seconds()
+    return f"{replica.id} ready at {replica.address} in {seconds:.1f} s"
+
+
+async def smoke_test(run: Run) -> str:
+    """Asks the canary for a real completion (K3)."""
+    (replica,) = run.replicas
+    async with probe.client(replica.address) as engine:
+        answer = await probe.complete(engine, replica.spec.served_name, SMOKE_TOKENS, SMOKE_TIMEOUT_S)
+    if not answer.text:
+        raise LlmgwError("empty_answer", f"{replica.id} answered with nothing")
+    speed = "" if answer.tokens_per_s is None else f"{answer.tokens_per_s:.0f} tokens/s: "
+    return f"{speed}“{_shortened(answer.text, 80)}”"
+
+
+async def split(run: Run) -> str:
+    """Gives the canary its share."""
+    services = run.services
+    with services.store.transaction():
+        canary = _canary(run)
+        serving = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.READY))
+        services.store.canaries.put(serving)
+        event = services.log_event(
+            run.job.by, "canary_share", canary.model, before="0 %", after=f"{canary.share:g} %", why="ready"
+        )
+    await services.dataplane.publish()
+    services.feed.publish(canary.id)
+    services.announce(event)
+    return f"{serving.share:g} % of {serving.model}'s requests"
+
+
+def _outcome(run: Run) -> str:
+    canary = _canary(run)
+    return f"{canary.name} serves {canary.share:g} % of {canary.model}'s requests"
+
+
+async def undo(run: Run, why: str) -> None:
+    """Takes out what was made so far."""
+    services = run.services
+    canary = services.store.canaries.find(run.job.id)
+    if canary is not None and canary.runs:
+        ending = CanaryPhase.ABORTED if run.cancellation else CanaryPhase.FAILED
+        by = run.cancellation.by if run.cancellation else "llmgw"
+        await take_out(services, canary, by=by, ending=ending, reason=why)
+
+
+def _request(run: Run) -> StartCanary:
+    request = asked(run)
+    assert isinstance(request, StartCanary)
+    return request
+
+
+def _canary(run: Run) -> Canary:
+    canary = run.services.store.canaries.find(run.job.id)
+    assert canary is not None
+    return canary
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+RECIPE = Recipe((repository, weights, checksums, catalog, placement, smoke_test, split), _outcome, undo)

@@ -1,0 +1,86 @@
+"""What jobs and verbs work with: one of each, made at start."""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from llmgwd.config import Settings
+from llmgwd.dataplane.dataplane import Dataplane
+from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.engines.fleet import Fleet
+from llmgwd.engines.replica import ReplicaSpec
+from llmgwd.engines.templates import Engine, find_engine
+from llmgwd.jobs.feed import Feed
+from llmgwd.protocol.views import EventView
+from llmgwd.store.store import Store
+from llmgwd.weights.choice import entry_file
+from llmgwd.weights.hub import Hub
+from llmgwd.weights.library import Library
+
+log = logging.getLogger(__name__)
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Services:
+    """The daemon's parts, wired. Only `settings` and `engines` are ever replaced, by a reload."""
+
+    settings: Settings
+    engines: Mapping[str, Engine]
+    store: Store
+    hub: Hub
+    library: Library
+    fleet: Fleet
+    dataplane: Dataplane
+    feed: Feed
+    state_folder: Path
+    notify: Callable[[EventView], None]
+    now: Callable[[], datetime] = utc_now
+
+    def spec(self, model: Model) -> ReplicaSpec:
+        """What a replica of this catalog row runs. Raises LlmgwError when its engine or weights are not there."""
+        return ReplicaSpec(
+            model=model.name,
+            served_name=model.served_name,
+            origin=model.origin,
+            path=self.weights_path(model.origin),
+            engine=find_engine(model.engine, self.engines),
+            engine_args=model.engine_args,
+        )
+
+    def weights_path(self, origin: Origin) -> Path:
+        """The file or folder that an engine is given. Raises LlmgwError when it is not on disk."""
+        if origin.repo is None or origin.revision is None:
+            path = Path(origin.path or "")
+        else:
+            folder = self.library.folder(origin.repo, origin.revision)
+            entry = entry_file(origin.files)
+            path = folder / entry if entry else folder
+        if not path.exists():
+            raise LlmgwError("weights_gone", f"the weights {path} are not on disk any more")
+        return path
+
+    def log_event(
+        self, by: str, what: str, model: str, *, before: str = "", after: str = "", why: str = ""
+    ) -> EventView:
+        """Appends to the event log; to be called in the transaction of the change it tells of."""
+        return self.store.events.log(self.now(), by, what, model, before=before, after=after, why=why)
+
+    def announce(self, event: EventView) -> None:
+        """Tells the log and whoever is to be notified; to be called once the transaction has committed."""
+        log.info(
+            "%s model=%s by=%s before=%s after=%s why=%s",
+            event.what,
+            event.model,
+            event.by,
+            event.before or "-",
+            event.after or "-",
+            event.why or "-",
+        )
+        self.notify(event)

@@ -1,0 +1,68 @@
+"""Taking a canary out: share first, then drain, then stop and remove (K6)."""
+
+import msgspec
+
+from llmgwd.domain.canary import Canary, CanaryEvent, after
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.engines.replica import Replica
+from llmgwd.jobs.services import Services
+from llmgwd.protocol.states import CanaryPhase
+
+
+async def take_out(services: Services, canary: Canary, *, by: str, ending: CanaryPhase, reason: str) -> Canary:
+    """Ends a canary as aborted, rolled back or failed; returns it ended.
+
+    Once the share is gone from every gateway worker no request reaches it, whatever fails later. Raises LlmgwError when
+    the canary cannot be taken out in its phase, or that says what is left when its removal failed.
+    """
+    event = CanaryEvent.FAIL if ending is CanaryPhase.FAILED else CanaryEvent.ABORT
+    going = msgspec.structs.replace(
+        canary, phase=after(canary, event), ending=canary.ending or ending, reason=canary.reason or reason
+    )
+    with services.store.transaction():
+        services.store.canaries.put(going)
+        if ending is CanaryPhase.ROLLED_BACK and canary.origin.repo and canary.origin.revision:
+            services.store.canaries.reject(
+                canary.model, canary.origin.repo, canary.origin.revision, services.now(), reason
+            )
+        told = services.log_event(
+            by,
+            f"canary_{going.ending}",
+            canary.model,
+            before=f"{canary.share:g} % on {canary.origin.short}",
+            after=f"100 % on {canary.stable_origin.short}",
+            why=reason,
+        )
+    services.feed.publish(canary.id)
+    try:
+        await services.dataplane.publish()
+    finally:
+        services.announce(told)
+    try:
+        for replica in services.fleet.of(canary.name):
+            await drain_and_stop(services, replica)
+        return _ended(services, going)
+    except (OSError, LlmgwError) as error:
+        left = ", ".join(replica.id for replica in services.fleet.of(canary.name)) or "its catalog row"
+        raise LlmgwError(
+            "canary_left",
+            f"{canary.model} is safe, stable serves every request, but its canary could not be removed: {error}; "
+            f"left: {left}",
+            hint=f"ask again with `llmgw ctl model abort {canary.model}`",
+        ) from error
+
+
+async def drain_and_stop(services: Services, replica: Replica) -> None:
+    """Ends a replica once its requests have ended, or `gateway.drain` is over."""
+    await services.dataplane.drain(replica, services.settings.gateway.drain)
+    await services.fleet.stop(replica)
+
+
+def _ended(services: Services, canary: Canary) -> Canary:
+    ended = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.REMOVED), ended=services.now())
+    with services.store.transaction():
+        services.store.canaries.put(ended)
+        services.store.models.delete(canary.name)
+        services.dataplane.tally.forget(canary.id)
+    services.feed.publish(canary.id)
+    return ended

@@ -1,0 +1,82 @@
+"""`llmgwd`: starts the daemon's parts in order, and stops them in the other."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import anyio
+
+from llmgwd.config import Settings, read_settings
+from llmgwd.daemon import Daemon
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.protocol.socket_path import SocketPathError, control_socket, state_folder
+
+log = logging.getLogger("llmgwd")
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="llmgwd", description="Serves your LLMs and moves them to newer weights.")
+    parser.add_argument("--config", type=Path, help="server.yaml; without it every setting has its default")
+    parser.add_argument("--socket", type=Path, help="control socket; see docs/configuration.md for the default")
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
+    parser.add_argument("--version", action="version", version=f"llmgwd {version('llmgw')}")
+    return parser.parse_args(argv)
+
+
+def run(argv: Sequence[str] | None = None) -> int:
+    """The console script: 0 after a stop that was asked for, 1 when it could not start or go on, 2 for bad settings."""
+    options = parse(argv)
+    logging.basicConfig(
+        level=options.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        settings = read_settings(options.config)
+        socket = control_socket(options.socket, os.environ)
+        anyio.run(_serve, settings, options.config, socket, state_folder(os.environ))
+    except SocketPathError as error:
+        return _fail(str(error), "", 2)
+    except LlmgwError as error:
+        return _fail(error.message, error.hint, int(error.status))
+    except ExceptionGroup as group:
+        told, rest = group.split(LlmgwError)
+        if rest is not None or told is None:
+            raise
+        first = _first(told)
+        return _fail(first.message, first.hint, int(first.status))
+    return 0
+
+
+async def _serve(settings: Settings, config: Path | None, socket: Path, state: Path) -> None:
+    daemon = Daemon(settings, config, socket, state)
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(daemon.run)
+            log.info("llmgwd is ready gateway=%s socket=%s state=%s", settings.gateway.listen, socket, state)
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    await daemon.reload()
+                    continue
+                log.info("stopping: draining requests, then ending every process signal=%s", number.name)
+                break
+            await daemon.stop()
+            tasks.cancel_scope.cancel()
+
+
+def _first(group: ExceptionGroup[LlmgwError]) -> LlmgwError:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, ExceptionGroup) else error
+
+
+def _fail(message: str, hint: str, status: int) -> int:
+    print(f"llmgwd: {message}" + (f"\n  {hint}" if hint else ""), file=sys.stderr)  # noqa: T201
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(run())

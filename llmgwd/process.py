@@ -1,0 +1,87 @@
+"""Processes that the daemon starts: in groups of their own, told apart for ever, ended as a whole."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from subprocess import DEVNULL, STDOUT
+
+import anyio
+import anyio.abc
+import psutil
+
+KILL_WAIT_S = 5.0
+
+
+async def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> anyio.abc.Process:
+    """Starts a program in a process group of its own, its output appended to `log`. Raises OSError."""
+    with log.open("ab") as output:
+        return await anyio.open_process(
+            list(argv),
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=STDOUT,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+
+
+def identity(pid: int) -> str | None:
+    """What tells this process from a later one with the same pid; None when it is gone.
+
+    On Linux the boot's id and the start in clock ticks since boot, which no change of the clock moves.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        # The name, in parentheses, may itself hold spaces and parentheses; field 22 counts from after it.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
+    except FileNotFoundError:
+        pass
+    except (ProcessLookupError, IndexError):
+        return None
+    try:
+        return None if Path("/proc").is_dir() else str(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return None
+
+
+async def end(pid: int, name: str | None, grace_s: float) -> None:
+    """Ends the process group led by `pid`, if that is still the process called `name` (see `identity`).
+
+    TERM, up to `grace_s` for the leader to end, then KILL for all that is left of the group.
+    """
+    alive = identity(pid)
+    if name is None or alive not in (name, None):
+        return
+    if alive == name:
+        _signal_group(pid, signal.SIGTERM)
+        await _gone(pid, name, grace_s)
+    # Children that outlived their leader too: no new process is given a group's id while the group lives.
+    _signal_group(pid, signal.SIGKILL)
+    await _gone(pid, name, KILL_WAIT_S)
+
+
+async def _gone(pid: int, name: str, within_s: float) -> None:
+    with anyio.move_on_after(within_s):
+        while identity(pid) == name:  # noqa: ASYNC110 - nothing signals the end of a process that is not our child
+            await anyio.sleep(0.02)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        # A group's id is its leader's pid: each was started as a leader.
+        os.killpg(pid, number)
+
+
+def log_tail(log: Path, lines: int = 3, most_bytes: int = 8192) -> str:
+    """The last lines that say something, in one line; empty when there is no log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - most_bytes))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    said = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(said[-lines:])

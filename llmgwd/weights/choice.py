@@ -1,0 +1,180 @@
+"""Which files of a revision are served: one quantisation, whole, and nothing beside it."""
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.files import RepoFile, size_words
+from llmgwd.weights import folder_files
+from llmgwd.weights.gguf_sets import (
+    GgufSet,
+    gguf_sets,
+    is_first_of_set,
+    is_gguf,
+    is_projector,
+    missing_shards,
+    quantisation_of,
+)
+
+DEFAULT_QUANTISATIONS = ("Q4_K_M", "Q8_0")
+PROJECTOR_QUANTISATIONS = ("F16", "BF16", "Q8_0", "F32")
+LISTED_AT_MOST = 30
+
+
+def choose(
+    files: Iterable[RepoFile],
+    *,
+    file: str | None = None,
+    quant: str | None = None,
+    like: Sequence[str] | None = None,
+    allow_unsafe: bool = False,
+) -> tuple[RepoFile, ...]:
+    """The files to fetch and serve, by path.
+
+    file is a glob (of the name, or with a slash of the path) and quant a quantisation; like holds the paths that
+    stable is served from, and then the same quantisation is wanted. With none of them: Q4_K_M, Q8_0, or the only one.
+    A glob that meets one shard means its whole set. allow_unsafe also takes weights that run code when loaded.
+    Raises LlmgwError `weights_…`, which lists what there is.
+    """
+    files = tuple(files)
+    sets, like = gguf_sets(files), like or ()
+    wants_folder = any(path.endswith(".safetensors") for path in like) and not any(map(is_gguf, like))
+    if file is not None:
+        is_of_gguf = any(is_gguf(found.path) for found in _matching(files, file))
+        chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, allow_unsafe)
+    elif quant is not None:
+        chosen = _with_projector(_whole(_by_quantisation(sets, quant), sets), files, like)
+    elif sets and not wants_folder:
+        chosen = _with_projector(_whole(_by_habit(sets, like), sets), files, like)
+    else:
+        chosen = _folder(files, None, allow_unsafe)
+    return tuple(sorted(chosen, key=lambda found: found.path))
+
+
+def entry_file(paths: Iterable[str]) -> str | None:
+    """Which of the chosen paths an engine is given: the first shard of a GGUF set. None: the folder."""
+    models = sorted(path for path in paths if is_gguf(path) and not is_projector(path))
+    return next(filter(is_first_of_set, models), None)
+
+
+def projector_file(paths: Iterable[str]) -> str | None:
+    """Which of the chosen paths lets the model see images, if any."""
+    return next((path for path in sorted(paths) if is_projector(path)), None)
+
+
+def _by_habit(sets: list[GgufSet], like: Sequence[str]) -> list[GgufSet]:
+    served = entry_file(like)
+    if served is not None:
+        return _as_served(sets, served)
+    for quantisation in DEFAULT_QUANTISATIONS:
+        if found := [one for one in sets if one.quantisation == quantisation]:
+            return found
+    return sets
+
+
+def _as_served(sets: list[GgufSet], served: str) -> list[GgufSet]:
+    """The sets of stable's quantisation; of several, or when its name tells none, the one of the same name."""
+    quantisation = quantisation_of(served)
+    found = [one for one in sets if one.quantisation == quantisation] if quantisation else []
+    stem = gguf_sets([RepoFile(served, 0)])[0].stem
+    named_alike = [one for one in found or sets if one.stem == stem]
+    if named_alike or found:
+        return named_alike or found
+    if quantisation is None and len(sets) == 1:
+        return sets
+    label = quantisation or served
+    raise _refusal("weights_no_such", f"this revision has no {label}, which stable is served from", sets)
+
+
+def _by_quantisation(sets: list[GgufSet], quant: str) -> list[GgufSet]:
+    """`Q4_K_XL` also finds `UD-Q4_K_XL` when no other is called so."""
+    label = quant.upper()
+    for wanted in (label, f"UD-{label}"):
+        if found := [one for one in sets if one.quantisation == wanted]:
+            return found
+    raise _refusal("weights_no_such", f"there is no quantisation {quant}", sets)
+
+
+def _gguf_by_glob(files: Sequence[RepoFile], sets: list[GgufSet], glob: str) -> list[RepoFile]:
+    matched = {found.path for found in _matching(files, glob)}
+    models = [one for one in sets if any(file.path in matched for file in one.files)]
+    if not models:
+        raise _refusal("weights_no_such", f"{glob} matches no model, only a projector or an adapter", sets)
+    chosen = _whole(models, sets, f"{glob} matches")
+    projectors = [file for file in files if file.path in matched and is_projector(file.path)]
+    if len(projectors) > 1:
+        names = ", ".join(file.path for file in projectors)
+        raise LlmgwError("weights_ambiguous", f"{glob} matches several projectors: {names}", hint="narrow --file")
+    return [*chosen.files, *projectors] if projectors else _with_projector(chosen, files, ())
+
+
+def _whole(found: list[GgufSet], sets: list[GgufSet], who: str = "there are") -> GgufSet:
+    """The only set of them, if it is complete."""
+    if len(found) > 1:
+        listed = ", ".join(f"{one.stem}: {one.in_words()}" for one in found[:LISTED_AT_MOST])
+        hint = "choose one with --quant or --file"
+        raise LlmgwError("weights_ambiguous", f"{who} several models to choose from: {listed}", hint=hint)
+    (only,) = found
+    if only.missing:
+        message = f"{only.quantisation or only.stem} lacks {_some(only.missing)}"
+        raise _refusal("weights_shard_missing", message, [one for one in sets if one is not only])
+    return only
+
+
+def _with_projector(model: GgufSet, files: Iterable[RepoFile], like: Sequence[str]) -> list[RepoFile]:
+    """The model and its projector: stable's, else the most exact of a reasonable size."""
+    projectors = sorted((file for file in files if is_projector(file.path)), key=lambda file: file.path)
+    by_quantisation = {quantisation_of(file.path): file for file in reversed(projectors)}
+    same_as_stable = [file for file in projectors if file.path == projector_file(like)]
+    usual = [by_quantisation[label] for label in PROJECTOR_QUANTISATIONS if label in by_quantisation]
+    return [*model.files, *[*same_as_stable, *usual, *projectors][:1]]
+
+
+def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> list[RepoFile]:
+    matched = {found.path for found in _matching(files, glob)} if glob is not None else None
+    among = [file for file in files if matched is None or file.path in matched]
+    weights, pickles = folder_files.safetensors(among), folder_files.pickles(among)
+    if not weights and pickles:
+        if not allow_unsafe:
+            message = f"{_some([file.path for file in pickles])}: weights in this format run code when they are loaded"
+            hint = "use a repository with safetensors or GGUF, or trust this one with --allow-unsafe"
+            raise LlmgwError("weights_unsafe", message, hint=hint)
+        weights = pickles
+    if not weights:
+        what = f"{glob} matches no weights" if glob is not None else "the repository has no weights that can be served"
+        raise _refusal("weights_none", what, gguf_sets(files))
+    if missing := missing_shards(weights):
+        message = f"the weights are not complete: {_some(missing)} missing"
+        raise LlmgwError("weights_shard_missing", message, hint="wait for the upload to end, or name another revision")
+    code = folder_files.remote_code(files)
+    if code and not allow_unsafe:
+        message = f"the repository brings code that is run to load it: {_some([file.path for file in code])}"
+        raise LlmgwError("weights_unsafe", message, hint="read that code, then trust it with --allow-unsafe")
+    return [*weights, *folder_files.companions(files, weights), *code]
+
+
+def _matching(files: Iterable[RepoFile], glob: str) -> list[RepoFile]:
+    found = [file for file in files if fnmatchcase(file.path if "/" in glob else file.name, glob)]
+    if not found:
+        raise _refusal("weights_no_such", f"{glob} matches no file", gguf_sets(files))
+    return found
+
+
+def _refusal(code: str, message: str, sets: Sequence[GgufSet]) -> LlmgwError:
+    """With what there is, or with nothing to choose from."""
+    listed = ", ".join(one.in_words() for one in sets[:LISTED_AT_MOST])
+    there_is = f"; there is: {listed}" if listed else ""
+    hint = "choose with --quant or --file" if listed else "name another repository or revision"
+    return LlmgwError(code, message + there_is, hint=hint)
+
+
+def _some(paths: Sequence[str]) -> str:
+    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+    return ", ".join(paths[:3]) + more
+
+
+def total_words(files: Iterable[RepoFile]) -> str:
+    """`3 files, 4.1 GiB`."""
+    files = tuple(files)
+    count = f"{len(files)} files" if len(files) != 1 else files[0].path
+    return f"{count}, {size_words(sum(file.size_bytes for file in files))}"

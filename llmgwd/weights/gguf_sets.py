@@ -1,0 +1,97 @@
+"""GGUF files by their names: which of them make one model, at which quantisation, and whether the set is whole."""
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from llmgwd.domain.files import RepoFile, size_words
+
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<total>\d{5})\.(?:gguf|safetensors|bin)", re.IGNORECASE)
+_QUANTISATION = re.compile(
+    r"(?<![A-Za-z0-9])"
+    r"((?:UD-)?(?:I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4)|BF16|F16|F32|FP16|FP32)"
+    r"(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+_NO_MODEL = re.compile(r"imatrix|ggml-vocab|(?<![a-z])lora(?![a-z])", re.IGNORECASE)
+_SAME = {"FP16": "F16", "FP32": "F32"}
+
+
+class GgufSet(msgspec.Struct, frozen=True):
+    """The files of one model at one quantisation; files are in the order of their shards.
+
+    stem is what their paths have in common; quantisation is upper case, None when the names do not tell.
+    missing holds the paths of shards that the repository lacks.
+    """
+
+    stem: str
+    quantisation: str | None
+    files: tuple[RepoFile, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def in_words(self) -> str:
+        shards = f", {len(self.files)} files" if len(self.files) > 1 or self.missing else ""
+        lacks = f", {len(self.missing)} missing" if self.missing else ""
+        label = self.quantisation or self.stem
+        return f"{label} ({size_words(self.size_bytes)}{shards}{lacks})"
+
+
+def gguf_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
+    """All models of a repository, by stem. Projectors, LoRA adapters and importance matrices are none."""
+    by_set: dict[tuple[str, int | None], list[RepoFile]] = {}
+    for file in files:
+        if is_gguf(file.path) and not is_projector(file.path) and not _NO_MODEL.search(file.name):
+            by_set.setdefault(_set_of(file.path), []).append(file)
+    return [_make(stem, total, found) for (stem, total), found in sorted(by_set.items(), key=lambda item: item[0][0])]
+
+
+def is_gguf(path: str) -> bool:
+    return path.lower().endswith(".gguf")
+
+
+def is_projector(path: str) -> bool:
+    return is_gguf(path) and "mmproj" in path.rpartition("/")[2].lower()
+
+
+def is_first_of_set(path: str) -> bool:
+    shard = _SHARD.fullmatch(path)
+    return shard is None or int(shard["index"]) == 1
+
+
+def quantisation_of(path: str) -> str | None:
+    """`Q4_K_M` of `Qwen3-8B-Q4_K_M-00001-of-00002.gguf`, or of its folder; None when neither tells."""
+    shard = _SHARD.fullmatch(path)
+    folder, _, name = (shard["stem"] if shard else re.sub(r"\.gguf$", "", path, flags=re.IGNORECASE)).rpartition("/")
+    for part in (name, *reversed(folder.split("/"))):
+        if found := _QUANTISATION.findall(part):
+            label = str(found[-1]).upper()
+            return _SAME.get(label, label)
+    return None
+
+
+def missing_shards(files: Iterable[RepoFile]) -> tuple[str, ...]:
+    """The paths that the names of the others announce (`-00001-of-00003`) and that are not among files."""
+    there = {file.path for file in files}
+    wanted: dict[str, None] = {}
+    for path in sorted(there):
+        if shard := _SHARD.fullmatch(path):
+            ending = path.rpartition(".")[2]
+            names = (f"{shard['stem']}-{n:05}-of-{shard['total']}.{ending}" for n in range(1, int(shard["total"]) + 1))
+            wanted.update(dict.fromkeys(names))
+    return tuple(path for path in wanted if path not in there)
+
+
+def _set_of(path: str) -> tuple[str, int | None]:
+    shard = _SHARD.fullmatch(path)
+    return (shard["stem"], int(shard["total"])) if shard else (path[: -len(".gguf")], None)
+
+
+def _make(stem: str, total: int | None, files: list[RepoFile]) -> GgufSet:
+    ordered = tuple(sorted(files, key=lambda file: file.path))
+    missing = missing_shards(ordered) if total is not None else ()
+    return GgufSet(stem, quantisation_of(ordered[0].path), ordered, missing)

@@ -1,0 +1,285 @@
+"""The weights on disk: which revisions are there, whether they are whole, what they take, clean-up; and local paths."""
+
+import os
+import shutil
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from llmgwd.domain.errors import LlmgwError, refused, unusable
+from llmgwd.domain.files import RepoFile, Snapshot, size_words
+from llmgwd.weights.choice import choose, entry_file
+from llmgwd.weights.content import expected_digest, feed, new_digest
+from llmgwd.weights.download import wrong_content
+from llmgwd.weights.gguf_sets import gguf_sets, is_gguf
+from llmgwd.weights.layout import MANIFEST, Layout, read_manifest, write_manifest
+from llmgwd.weights.locks import locked_folder, try_lock
+from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
+from llmgwd.weights.staging import wanted_by_fetches
+
+REFETCH = "fetch the revision again: what is damaged or missing, and only that, is replaced"
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """What clean-up took away, or would. freed_bytes counts only what no kept revision shares.
+
+    repo and sha are None for what no revision has: contents and partial files of fetches that did not end.
+    """
+
+    repo: str | None
+    sha: str | None
+    freed_bytes: int
+
+
+class LocalWeights(msgspec.Struct, frozen=True):
+    """Weights that the operator keeps. path is absolute and what an engine is given; files are relative."""
+
+    path: str
+    files: tuple[str, ...]
+    size_bytes: int
+
+
+class Library:
+    """Owns one folder; several processes may use it at once."""
+
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root.absolute())
+
+    def make(self) -> None:
+        for folder in (self.layout.content, self.layout.partial, self.layout.staging):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def folder(self, repo: str, sha: str) -> Path:
+        """Where the revision is or would be. Raises ValueError for what is no repository or commit."""
+        return self.layout.folder(repo, sha)
+
+    def recorded(self, repo: str, sha: str) -> Snapshot | None:
+        """The files of the revision that are on disk, with sizes and hashes; None when there are none."""
+        return read_manifest(self.folder(repo, sha))
+
+    def revisions(self) -> list[Snapshot]:
+        """All that is on disk, by repository and commit; of each the files that are there."""
+        revisions = []
+        for path in sorted(self.layout.root.glob(f"*/*/{MANIFEST}")):
+            found = read_manifest(path.parent)
+            if found is not None and self.folder(found.repo, found.sha) == path.parent:
+                revisions.append(found)
+        return revisions
+
+    def has(self, repo: str, sha: str, files: Iterable[RepoFile]) -> bool:
+        """Whether the revision's folder has all these files, by its manifest and their sizes."""
+        there = self.recorded(repo, sha)
+        return there is not None and self._first_defect(there, files) is None
+
+    def verify(
+        self,
+        repo: str,
+        sha: str,
+        files: Iterable[RepoFile],
+        *,
+        full: bool = False,
+        progress: Progress = ignore_progress,
+        cancelled: CancelFlag = NEVER,
+    ) -> str:
+        """Says in a line what was verified.
+
+        Every file here was hashed while it was fetched, so sizes and manifest are looked at; full reads and hashes all
+        of it again. A file found damaged is forgotten, so that the next fetch replaces it.
+        Raises LlmgwError `weights_incomplete` or `checksum_mismatch`, or Cancelled.
+        """
+        files = tuple(files)
+        there = self.recorded(repo, sha)
+        defect = "there is no such revision on disk" if there is None else self._first_defect(there, files)
+        if defect is not None or there is None:
+            raise LlmgwError("weights_incomplete", f"{repo} at {sha[:12]} is not whole: {defect}", hint=REFETCH)
+        total_bytes = sum(file.size_bytes for file in files)
+        if full:
+            self._rehash(there, files, progress, cancelled)
+        progress(total_bytes, total_bytes)
+        how = "hashed again" if full else "hashed when fetched, sizes checked"
+        count = f"{len(files)} files" if len(files) != 1 else "1 file"
+        return f"{count}, {size_words(total_bytes)}, {how}"
+
+    def _first_defect(self, there: Snapshot, files: Iterable[RepoFile]) -> str | None:
+        folder, known = self.folder(there.repo, there.sha), {file.path: file for file in there.files}
+        for file in files:
+            if file.path not in known:
+                return f"{file.path} is missing"
+            if known[file.path].content_id != file.content_id:
+                return f"{file.path} is another file"
+            try:
+                size = (folder / file.path).stat().st_size
+            except OSError as error:
+                return f"{file.path} cannot be read ({error.strerror})"
+            if size != file.size_bytes:
+                return f"{file.path} has {size} bytes instead of {file.size_bytes}"
+        return None
+
+    def _rehash(self, there: Snapshot, files: Collection[RepoFile], progress: Progress, cancelled: CancelFlag) -> None:
+        done_bytes, total_bytes = 0, sum(file.size_bytes for file in files)
+        for file in files:
+            digest, before = new_digest(file), done_bytes
+
+            def report(count: int, before: int = before) -> None:
+                progress(before + count, total_bytes)
+
+            done_bytes += feed(digest, self.folder(there.repo, there.sha) / file.path, cancelled, report)
+            if digest.hexdigest() != expected_digest(file):
+                self._forget(there, file)
+                raise wrong_content(file, digest.hexdigest(), hint=REFETCH)
+
+    def _forget(self, there: Snapshot, damaged: RepoFile) -> None:
+        """The file itself stays: something may be served from it. The next fetch replaces it."""
+        folder = self.folder(there.repo, there.sha)
+        with locked_folder(folder.parent):
+            self.layout.content_of(damaged).unlink(missing_ok=True)
+            left = tuple(file for file in there.files if file.content_id != damaged.content_id)
+            write_manifest(folder, Snapshot(there.repo, there.sha, left))
+
+    def free_bytes(self) -> int:
+        """What the disk has left for this user, in the nearest folder of the library that exists."""
+        folder = self.layout.root
+        while not folder.exists():
+            folder = folder.parent
+        return shutil.disk_usage(folder).free
+
+    def needed_bytes(self, files: Iterable[RepoFile]) -> int:
+        """What fetching these files would add to the disk, counting each content once."""
+        sizes = {file.content_id: self._needed_for(file) for file in files}
+        return sum(sizes.values())
+
+    def _needed_for(self, file: RepoFile) -> int:
+        with suppress(FileNotFoundError):
+            if self.layout.content_of(file).stat().st_size == file.size_bytes:
+                return 0
+        with suppress(FileNotFoundError):
+            return max(file.size_bytes - self.layout.partial_of(file).stat().st_size, 0)
+        return file.size_bytes
+
+    def check_space(
+        self, files: Iterable[RepoFile], min_free: int, *, keep: Collection[tuple[str, str]] | None = None
+    ) -> None:
+        """Raises LlmgwError `no_space` with the numbers when fetching would leave less than min_free bytes.
+
+        keep, if given, is what clean-up would have to keep; then the message says what clean-up would give.
+        """
+        needed, free = self.needed_bytes(files), self.free_bytes()
+        if needed == 0 or needed + min_free <= free:
+            return
+        message = (
+            f"the weights need {size_words(needed)} more and {size_words(min_free)} must stay free (weights.min_free),"
+            f" but {self.layout.root} has {size_words(free)} free"
+        )
+        hint = "make room, or set weights.dir to a larger disk"
+        if keep is not None:
+            freed = sum(removed.freed_bytes for removed in self.prune(keep, dry_run=True))
+            enough = "enough" if needed + min_free <= free + freed else "not enough"
+            hint = f"llmgw ctl weights prune would give {size_words(freed)}, {enough}; {hint}"
+        raise refused("no_space", message, hint=hint)
+
+    def prune(
+        self, keep: Collection[tuple[str, str]], *, leftovers: bool = True, dry_run: bool = False
+    ) -> list[Removed]:
+        """Removes every revision whose (repo, sha) is not in keep.
+
+        leftovers: also what fetches that did not end have left; a fetch that goes on later then starts anew.
+        Never touches what is in keep or what a running fetch wants.
+        """
+        fetched, on_disk = wanted_by_fetches(self.layout), self.revisions()
+        kept = set(keep) | {(revision.repo, revision.sha) for revision in fetched}
+        going = [revision for revision in on_disk if (revision.repo, revision.sha) not in kept]
+        staying = [revision for revision in on_disk if revision not in going]
+        kept_ids = {file.content_id for revision in (*fetched, *staying) for file in revision.files}
+        removed = []
+        for revision in going:
+            freed = {file.content_id: file.size_bytes for file in revision.files if file.content_id not in kept_ids}
+            kept_ids |= freed.keys()
+            removed.append(Removed(revision.repo, revision.sha, sum(freed.values())))
+            if not dry_run:
+                self._remove(revision, freed)
+        leftover_bytes = self._remove_leftovers(kept_ids, dry_run=dry_run) if leftovers else 0
+        return [*removed, Removed(None, None, leftover_bytes)] if leftover_bytes else removed
+
+    def _remove(self, revision: Snapshot, content_ids: Iterable[str]) -> None:
+        folder = self.folder(revision.repo, revision.sha)
+        doomed = self.layout.staging / f"removed-{revision.sha}"
+        with locked_folder(folder.parent), suppress(FileNotFoundError):
+            folder.rename(doomed)  # first out of sight, so that nobody finds half a revision
+        shutil.rmtree(doomed, ignore_errors=True)
+        for content_id in content_ids:
+            (self.layout.content / content_id).unlink(missing_ok=True)
+
+    def _remove_leftovers(self, kept_ids: Collection[str], *, dry_run: bool) -> int:
+        freed = 0
+        for folder in (self.layout.content, self.layout.partial):
+            for path in folder.iterdir() if folder.is_dir() else ():
+                with suppress(FileNotFoundError), path.open("rb") as handle:
+                    found = path.stat()
+                    if path.name in kept_ids or found.st_nlink > 1 or not try_lock(handle.fileno()):
+                        continue
+                    freed += found.st_blocks * 512
+                    if not dry_run:
+                        path.unlink()
+        return freed
+
+
+def local_origin(path: str | Path) -> LocalWeights:
+    """The weights at an absolute path: a file, with the other shards of its set, or a folder with one model.
+
+    In a folder the same files count as in a repository. Raises LlmgwError when they are not there, not readable or not
+    one model.
+    """
+    given = Path(path)
+    if not given.is_absolute():
+        raise unusable(
+            "weights_path", f"{path} is not an absolute path", hint="write it from the root: /srv/model.gguf"
+        )
+    try:
+        folder, paths = _local_files(given)
+    except OSError as error:
+        where = error.filename or given
+        hint = "check the path, and that the user that llmgwd runs as may read it"
+        raise LlmgwError("weights_path", f"cannot read {where}: {error.strerror}", hint=hint) from error
+    entry = entry_file(paths)
+    serves_folder = given.is_dir() and entry is None
+    size_bytes = sum((folder / name).stat().st_size for name in paths)
+    return LocalWeights(str(given if serves_folder or entry is None else folder / entry), paths, size_bytes)
+
+
+def _local_files(given: Path) -> tuple[Path, tuple[str, ...]]:
+    """The folder and, relative to it, what of it is served; all of it can be opened. Raises OSError or LlmgwError."""
+    if given.is_dir():
+        folder = given
+        chosen = _choice_in_folder(folder, _listed(folder, (path for path in folder.rglob("*") if path.is_file())))
+    else:
+        folder = given.parent
+        chosen = _with_other_shards(_listed(folder, [given])[0], folder) if is_gguf(given.name) else [given.name]
+    for name in chosen:
+        os.close(os.open(folder / name, os.O_RDONLY))
+    return folder, tuple(chosen)
+
+
+def _listed(folder: Path, paths: Iterable[Path]) -> list[RepoFile]:
+    return [RepoFile(path.relative_to(folder).as_posix(), path.stat().st_size) for path in sorted(paths)]
+
+
+def _with_other_shards(given: RepoFile, folder: Path) -> list[str]:
+    for one in gguf_sets(_listed(folder, folder.glob("*.gguf"))):
+        if given in one.files:
+            if one.missing:
+                message = f"beside {folder / given.path} there is no {one.missing[0]}"
+                raise LlmgwError("weights_shard_missing", message, hint="put all files of the set into one folder")
+            return [file.path for file in one.files]
+    return [given.path]
+
+
+def _choice_in_folder(folder: Path, there: list[RepoFile]) -> list[str]:
+    try:
+        return [file.path for file in choose(there, allow_unsafe=True)]  # the operator put them there
+    except LlmgwError as error:
+        if error.code == "weights_none" and there:  # in a format of its own, for an engine of its own
+            return [file.path for file in there]
+        hint = f"name one file: --path {folder}/FILE.gguf"
+        raise LlmgwError(error.code, f"{folder}: {error.message}", hint=hint) from error

@@ -1,0 +1,113 @@
+"""A revision's folder while it is put together, and bringing it into place."""
+
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.files import RepoFile, Snapshot
+from llmgwd.weights.layout import Layout, read_manifest, write_manifest
+from llmgwd.weights.locks import locked_folder, try_lock
+
+
+class Staging:
+    """Made by `staged`. Its manifest says from the start what is wanted, so that clean-up leaves that alone."""
+
+    def __init__(self, folder: Path, layout: Layout, wanted: Snapshot) -> None:
+        self.folder = folder
+        self._layout = layout
+        self._wanted = wanted
+
+    def take(self, file: RepoFile) -> bool:
+        """Links the file from the contents on disk; whether its content was there. One that was cut is thrown away.
+
+        From then on it stays on disk for this fetch, whatever clean-up does.
+        """
+        place, content = self.folder / file.path, self._layout.content_of(file)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if content.stat().st_size != file.size_bytes:
+                content.unlink()
+                return False
+            os.link(content, place)
+        except FileNotFoundError:
+            return False
+        except FileExistsError:
+            return True
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+                raise
+            message = f"the file system of {self._layout.root} has no hard links ({error.strerror})"
+            raise LlmgwError("weights_no_links", message, hint="set weights.dir to a folder on one that has") from error
+        return True
+
+    def publish(self) -> Path:
+        """Brings the folder into place. Other files of the same revision that are there stay there."""
+        target = self._layout.folder(self._wanted.repo, self._wanted.sha)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locked_folder(target.parent):
+            if read_manifest(target) is None:
+                if target.exists():  # damaged, and nothing that could be served
+                    target.rename(self._layout.staging / f"{target.name}-{secrets.token_hex(4)}")
+                self.folder.rename(target)
+            else:
+                self._add_to(target)
+        return target
+
+    def _add_to(self, target: Path) -> None:
+        there = read_manifest(target)
+        known = {file.path: file for file in there.files} if there else {}
+        for file in self._wanted.files:
+            place = target / file.path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / file.path).replace(place)
+            known[file.path] = file
+        files = tuple(known[path] for path in sorted(known))
+        write_manifest(target, Snapshot(self._wanted.repo, self._wanted.sha, files))
+
+
+@contextmanager
+def staged(layout: Layout, wanted: Snapshot) -> Iterator[Staging]:
+    """A folder of its own for one fetch, gone afterwards unless it was published."""
+    with locked_folder(layout.staging):
+        folder = Path(tempfile.mkdtemp(prefix=f"{wanted.repo.replace('/', '--')}--{wanted.sha}-", dir=layout.staging))
+        folder.chmod(0o755)
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try_lock(handle)  # held for as long as this process is alive: clean-up tells by it
+        write_manifest(folder, wanted)
+    try:
+        yield Staging(folder, layout, wanted)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # once published, it is no longer at this path
+        os.close(handle)
+
+
+def wanted_by_fetches(layout: Layout) -> list[Snapshot]:
+    """What running fetches want. What killed ones left in the staging folder is removed."""
+    wanted: list[Snapshot] = []
+    if not layout.staging.is_dir():
+        return wanted
+    with locked_folder(layout.staging):
+        for folder in layout.staging.iterdir():
+            manifest = None if _was_abandoned(folder) else read_manifest(folder)
+            if manifest is None:
+                shutil.rmtree(folder, ignore_errors=True)
+            else:
+                wanted.append(manifest)
+    return wanted
+
+
+def _was_abandoned(folder: Path) -> bool:
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:  # published or removed by its fetch just now
+        return True
+    try:
+        return try_lock(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,179 @@
+"""A whole llmgw for a test: the real daemon in a process of its own, on fresh ports and folders, and its command line."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from tests.support.local_hub import LocalHub
+from tests.support.toy_engine import ARGV, Behaviour
+
+Found = TypeVar("Found")
+
+PROJECT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(look: Callable[[], Found], within_s: float = 30.0, what: str = "") -> Found:
+    """The first true value that `look` gives. Raises AssertionError after `within_s`."""
+    end = time.monotonic() + within_s
+    while not (found := look()):
+        assert time.monotonic() < end, f"not within {within_s:g} s: {what or look}"
+        time.sleep(0.02)  # polling another process: nothing signals its change
+    return found
+
+
+class House:
+    """One daemon on `root`, which may be stopped and started again on the same state."""
+
+    def __init__(self, root: Path, hub: LocalHub, settings: dict[str, Any] | None = None) -> None:
+        self.root = root
+        self.hub = hub
+        self.gateway_port, self.admin_port = free_port(), free_port()
+        self.state = root / "state"
+        self.socket = root / "ctl.sock"
+        self.config = root / "server.yaml"
+        self.log = root / "llmgwd.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.settings: dict[str, Any] = {
+            "gateway": {"listen": f"127.0.0.1:{self.gateway_port}", "drain": "5s"},
+            "admin": {"listen": f"127.0.0.1:{self.admin_port}"},
+            "hub": {"endpoint": hub.endpoint},
+            "weights": {"min_free": "1MiB"},
+            "canary": {"every": "200ms"},
+            "engines": {"toy": {"argv": ARGV, "ready_timeout": "20s"}},
+            **(settings or {}),
+        }
+
+    @property
+    def gateway(self) -> str:
+        return f"http://127.0.0.1:{self.gateway_port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        own = {"LLMGW_STATE_DIR": str(self.state), "LLMGW_SOCKET": str(self.socket), "PYTHONPATH": str(PROJECT)}
+        return {**os.environ, **own, "NO_COLOR": "1"}
+
+    def start(self) -> None:
+        """Starts the daemon and waits until its control socket answers."""
+        self.config.write_text(yaml.safe_dump(self.settings))
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [BIN / "llmgwd", "--config", self.config], env=self.env, stdout=log, stderr=log, cwd=self.root
+            )
+        wait_until(self._answers, what="the daemon answers; its log:\n" + self.log.read_text())
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log.read_text()
+        return self.socket.exists() and self.ctl("status").returncode == 0
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Sends the daemon a signal and waits for its end; its status."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        status = self.process.wait(30)
+        self.process = None
+        return status
+
+    def ctl(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Runs `llmgw ctl …` to its end."""
+        return subprocess.run(
+            [BIN / "llmgw", "ctl", *words],
+            env=self.env,
+            cwd=self.root,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def ok(self, *words: str, timeout_s: float = 60) -> str:
+        """Its standard output; the command must exit with 0."""
+        done = self.ctl(*words, timeout_s=timeout_s)
+        assert done.returncode == 0, f"llmgw ctl {' '.join(words)}\n{done.stdout}{done.stderr}\n{self.log.read_text()}"
+        return done.stdout
+
+    def json(self, *words: str, timeout_s: float = 60) -> Any:
+        return json.loads(self.ok(*words, "--json", timeout_s=timeout_s))
+
+    def model(self, name: str = "chat") -> dict[str, Any]:
+        """`ctl model show`, as JSON."""
+        shown: dict[str, Any] = self.json("model", "show", name)
+        return shown
+
+    def canary(self, name: str = "chat") -> dict[str, Any] | None:
+        """The model's running canary, as JSON."""
+        found: list[dict[str, Any]] = self.json("model", "canaries", name)
+        return found[0] if found else None
+
+    def ask(
+        self, model: str = "chat", headers: dict[str, str] | None = None, **body: Any
+    ) -> tuple[str, dict[str, Any]]:
+        """Sends one chat completion through the gateway: the arm that answered, and the reply."""
+        data = json.dumps({"model": model, "messages": [{"role": "user", "content": "hi"}], **body}).encode()
+        request = urllib.request.Request(
+            f"{self.gateway}/v1/chat/completions", data, {"content-type": "application/json", **(headers or {})}
+        )
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            return reply.headers["x-llmgw-arm"], json.load(reply)
+
+    def engine_pids(self) -> set[int]:
+        """Processes of the toy engine that run from this house's folders."""
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = entry.read_bytes()
+            except OSError:
+                continue
+            if b"tests.support.toy_engine" in line and str(self.root).encode() in line:
+                found.add(int(entry.parent.name))
+        return found
+
+
+@contextmanager
+def house_on(root: Path, settings: dict[str, Any] | None = None, *, started: bool = True) -> Iterator[House]:
+    """A house with its own hub; stopped, and seen to leave nothing behind, at the end."""
+    with LocalHub(root / "hub") as hub:
+        house = House(root, hub, settings)
+        try:
+            if started:
+                house.start()
+            yield house
+        finally:
+            if house.process is not None:
+                house.stop()
+
+
+REPO = "acme/chat-GGUF"
+FILE = "chat.gguf"
+
+
+def commit(house: House, behaviour: Behaviour, repo: str = REPO, **others: bytes) -> str:
+    """A new revision whose weights behave so; its sha."""
+    files = {FILE: behaviour.weights(), **{name.replace("_", "."): data for name, data in others.items()}}
+    return str(house.hub.commit(repo, files))
+
+
+def add_chat(house: House, behaviour: Behaviour | None = None, *words: str) -> str:
+    """Adds the model `chat` on weights that behave so; their sha."""
+    sha = commit(house, behaviour or Behaviour())
+    house.ok("model", "add", "chat", "--repo", REPO, "--engine", "toy", *words)
+    return sha

@@ -1,0 +1,180 @@
+"""A small real engine whose weights say how it behaves: `python -m tests.support.toy_engine --path FILE …`.
+
+It speaks enough of OpenAI's API for the gateway and the daemon to be tested with real processes and sockets, in a few
+milliseconds an answer. Its "weights" are a JSON file, see `Behaviour`.
+"""
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What the weights make of the engine."""
+
+    words: str = "hello from the toy engine"
+    """The answer; one token a word."""
+    finish: str = "stop"
+    status: int = 200
+    """Of completions; /health is not touched by it."""
+    fail_after: int | None = None
+    """This many completions are answered, the rest get status 500."""
+    token_s: float = 0.0
+    first_token_s: float = 0.0
+    load_s: float = 0.0
+    """How long /health says 503."""
+    loads: bool = True
+    """False: the process ends with status 1 instead of serving."""
+    ignores_term: bool = False
+    cut_after: int | None = None
+    """The connection is cut after this many streamed words."""
+
+    def weights(self) -> bytes:
+        """The file that makes an engine behave so."""
+        return json.dumps(asdict(self)).encode()
+
+
+ARGV = [
+    sys.executable,
+    "-m",
+    "tests.support.toy_engine",
+    *("--path", "{path}", "--name", "{name}", "--host", "{host}", "--port", "{port}"),
+]
+"""As an engine's `argv` in the configuration."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Answers one connection's requests."""
+
+    protocol_version = "HTTP/1.1"
+    server: "ToyEngine"
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            loaded = time.monotonic() >= self.server.ready_at
+            self._json(200 if loaded else 503, {"status": "ok" if loaded else "loading"})
+        elif self.path == "/v1/models":
+            self._json(200, {"object": "list", "data": [{"id": self.server.name, "object": "model"}]})
+        else:
+            self._json(404, {"error": {"message": "not here"}})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers.get("content-length", "0"))) or b"{}")
+        behaviour = self.server.behaviour
+        number = self.server.count()
+        if behaviour.fail_after is not None and number > behaviour.fail_after:
+            self._json(500, {"error": {"message": "out of luck"}})
+        elif behaviour.status != 200:
+            self._json(behaviour.status, {"error": {"message": "as the weights say"}})
+        elif self.path == "/v1/chat/completions":
+            time.sleep(behaviour.first_token_s)
+            self._stream(body) if body.get("stream") else self._whole(body)
+        elif self.path == "/v1/embeddings":
+            self._json(200, {"object": "list", "data": [{"embedding": [0.1, 0.2]}], "usage": {"prompt_tokens": 3}})
+        else:
+            self._json(404, {"error": {"message": "not here"}})
+
+    def _words(self, body: dict[str, Any]) -> tuple[list[str], str]:
+        words = self.server.behaviour.words.split()
+        most = int(body.get("max_tokens") or 1000)
+        return words[:most], "length" if len(words) > most else self.server.behaviour.finish
+
+    def _whole(self, body: dict[str, Any]) -> None:
+        words, finish = self._words(body)
+        time.sleep(self.server.behaviour.token_s * len(words))
+        message = {"role": "assistant", "content": " ".join(words)}
+        choice = {"index": 0, "message": message, "finish_reason": finish}
+        self._json(200, {**self._base("chat.completion"), "choices": [choice], "usage": _usage(len(words))})
+
+    def _stream(self, body: dict[str, Any]) -> None:
+        words, finish = self._words(body)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self._event({"choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]})
+        for number, word in enumerate(words):
+            if number == self.server.behaviour.cut_after:
+                self.close_connection = True
+                self.connection.close()
+                return
+            time.sleep(self.server.behaviour.token_s)
+            self._event({"choices": [{"index": 0, "delta": {"content": f"{word} "}, "finish_reason": None}]})
+        self._event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+        if (body.get("stream_options") or {}).get("include_usage"):
+            self._event({"choices": [], "usage": _usage(len(words))})
+        self._chunk(b"data: [DONE]\n\n")
+        self._chunk(b"")
+
+    def _base(self, kind: str) -> dict[str, Any]:
+        return {"id": "toy", "object": kind, "created": 1, "model": self.server.name}
+
+    def _event(self, fields: dict[str, Any]) -> None:
+        self._chunk(b"data: " + json.dumps({**self._base("chat.completion.chunk"), **fields}).encode() + b"\n\n")
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+
+    def _json(self, status: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        pass
+
+
+def _usage(tokens: int) -> dict[str, int]:
+    return {"prompt_tokens": 3, "completion_tokens": tokens, "total_tokens": 3 + tokens}
+
+
+class ToyEngine(ThreadingHTTPServer):
+    """One engine process's server."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], name: str, behaviour: Behaviour) -> None:
+        super().__init__(address, Handler)
+        self.name = name
+        self.behaviour = behaviour
+        self.ready_at = time.monotonic() + behaviour.load_s
+        self._counting = threading.Lock()
+        self._completions = 0
+
+    def count(self) -> int:
+        """How many completions it was asked for, this one included."""
+        with self._counting:
+            self._completions += 1
+            return self._completions
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("--path", "--name", "--host", "--port"):
+        parser.add_argument(name, required=True)
+    options = parser.parse_args()
+    behaviour = Behaviour(**json.loads(Path(options.path).read_text()))
+    if not behaviour.loads:
+        sys.exit("these weights do not load")
+    if behaviour.ignores_term:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    ToyEngine((options.host, int(options.port)), options.name, behaviour).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

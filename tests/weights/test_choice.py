@@ -1,0 +1,192 @@
+"""Which files are chosen, as tables: what the repository has, what was asked for, what comes out."""
+
+from typing import Any
+
+import pytest
+
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.files import RepoFile
+from llmgwd.weights.choice import choose, entry_file, projector_file
+from llmgwd.weights.gguf_sets import quantisation_of
+
+GIB = 1 << 30
+
+
+def listing(*paths: str) -> list[RepoFile]:
+    return [RepoFile(path, (number + 1) * GIB) for number, path in enumerate(paths)]
+
+
+def chosen(paths: list[str], **asked: Any) -> list[str]:
+    return [file.path for file in choose(listing(*paths), **asked)]
+
+
+Q4, Q5, Q8 = "m-Q4_K_M.gguf", "m-Q5_K_M.gguf", "m-q8_0.gguf"
+SPLIT = [f"Q6_K/m-Q6_K-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
+MANY = ["README.md", ".gitattributes", "config.json", "imatrix.gguf", Q4, Q5, Q8, *SPLIT]
+VISION = [Q4, Q8, "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"]
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "expected"),
+    [
+        pytest.param(MANY, {}, [Q4], id="new-model-q4-k-m"),
+        pytest.param([Q5, Q8], {}, [Q8], id="new-model-q8-0-without-q4"),
+        pytest.param(["README.md", Q5], {}, [Q5], id="new-model-the-only-one"),
+        pytest.param(["m.gguf"], {}, ["m.gguf"], id="the-only-one-of-no-known-quantisation"),
+        pytest.param(MANY, {"quant": "q6_k"}, SPLIT, id="quant-is-all-shards-any-case"),
+        pytest.param(MANY, {"file": "*-Q5*"}, [Q5], id="file-glob-of-the-name"),
+        pytest.param(MANY, {"file": SPLIT[1]}, SPLIT, id="file-of-one-shard-is-its-set"),
+        pytest.param(MANY, {"file": "Q6_K/*"}, SPLIT, id="file-glob-of-the-path"),
+        pytest.param(MANY, {"like": [Q8]}, [Q8], id="as-stable"),
+        pytest.param(MANY, {"like": SPLIT}, SPLIT, id="as-stable-split"),
+        pytest.param(MANY, {"like": ["old-name.Q5_K_M.gguf"]}, [Q5], id="as-stable-under-another-name"),
+        pytest.param(
+            ["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"], {"like": ["b-Q4_K_M.gguf"]}, ["b-Q4_K_M.gguf"], id="same-name"
+        ),
+        pytest.param(["x.gguf", "y.gguf"], {"like": ["y.gguf"]}, ["y.gguf"], id="as-stable-of-no-known-quantisation"),
+        pytest.param(
+            ["m-UD-Q4_K_XL.gguf", Q4], {"quant": "Q4_K_XL"}, ["m-UD-Q4_K_XL.gguf"], id="dynamic-by-short-name"
+        ),
+        pytest.param(VISION, {}, [Q4, "mmproj-F16.gguf"], id="projector-f16-first"),
+        pytest.param(VISION, {"like": [Q8, "mmproj-F32.gguf"]}, [Q8, "mmproj-F32.gguf"], id="projector-as-stable"),
+        pytest.param(VISION, {"file": "m*[Q-]*[M2].gguf"}, [Q4, "mmproj-F32.gguf"], id="projector-by-glob"),
+        pytest.param([Q4, "m-lora.gguf"], {}, [Q4], id="no-adapter"),
+    ],
+)
+def test_gguf_choice(there: list[str], asked: dict[str, Any], expected: list[str]) -> None:
+    assert chosen(there, **asked) == expected
+
+
+SMALL = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+ONE = ["model.safetensors"]
+SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
+BESIDE = [
+    "README.md",
+    "LICENSE.txt",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "original/a.pth",
+    "onnx/m.onnx",
+]
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "expected"),
+    [
+        pytest.param([*SMALL, *ONE, *BESIDE], {}, [*SMALL, *ONE], id="no-duplicates"),
+        pytest.param([*SMALL, *SHARDS, *BESIDE], {}, [*SMALL, *SHARDS], id="shards-with-their-index"),
+        pytest.param([*SMALL, *ONE, "consolidated.safetensors"], {}, [*SMALL, *ONE], id="no-second-format"),
+        pytest.param(["params.json", "consolidated.safetensors"], {}, None, id="second-format-alone"),
+        pytest.param([*SMALL, *ONE, Q4], {"like": ONE}, [*SMALL, *ONE], id="as-stable-beside-gguf"),
+        pytest.param([*SMALL, *ONE, Q4], {}, [Q4], id="new-model-takes-gguf"),
+        pytest.param([*SMALL, *ONE, Q4], {"file": "*.safetensors"}, [*SMALL, *ONE], id="safetensors-by-glob"),
+        pytest.param([*ONE, "modules.json", "1_Pooling/config.json"], {}, None, id="embedding-model"),
+        pytest.param(["config.json", "pytorch_model.bin"], {"allow_unsafe": True}, None, id="pickle-if-trusted"),
+        pytest.param([*ONE, "modeling_x.py"], {"allow_unsafe": True}, None, id="code-if-trusted"),
+    ],
+)
+def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[str] | None) -> None:
+    """expected None: everything."""
+    assert chosen(there, **asked) == sorted(there if expected is None else expected)
+
+
+@pytest.mark.parametrize(
+    ("there", "asked", "message"),
+    [
+        pytest.param(
+            [Q5, "m-Q6_K.gguf"],
+            {},
+            "there are several models to choose from: m-Q5_K_M: Q5_K_M (1.0 GiB), m-Q6_K: Q6_K (2.0 GiB)",
+            id="several-left",
+        ),
+        pytest.param(
+            ["a-Q4_K_M.gguf", "b-Q4_K_M.gguf"],
+            {"quant": "Q4_K_M"},
+            "there are several models to choose from: a-Q4_K_M: Q4_K_M (1.0 GiB), b-Q4_K_M: Q4_K_M (2.0 GiB)",
+            id="several-of-that-quantisation",
+        ),
+        pytest.param(
+            [Q4, Q8],
+            {"quant": "Q3_K_S"},
+            "there is no quantisation Q3_K_S; there is: Q4_K_M (1.0 GiB), Q8_0 (2.0 GiB)",
+            id="no-such-quantisation",
+        ),
+        pytest.param(
+            [Q8],
+            {"like": [Q4]},
+            "this revision has no Q4_K_M, which stable is served from; there is: Q8_0 (1.0 GiB)",
+            id="stable-quantisation-gone",
+        ),
+        pytest.param(
+            [Q4, SPLIT[0], SPLIT[2]],
+            {"quant": "Q6_K"},
+            "Q6_K lacks Q6_K/m-Q6_K-00002-of-00003.gguf; there is: Q4_K_M (1.0 GiB)",
+            id="shard-missing",
+        ),
+        pytest.param(
+            [Q4], {"file": "*.bin"}, "*.bin matches no file; there is: Q4_K_M (1.0 GiB)", id="glob-of-nothing"
+        ),
+        pytest.param(
+            VISION,
+            {"file": "mmproj*"},
+            "mmproj* matches no model, only a projector or an adapter; there is: Q4_K_M (1.0 GiB), Q8_0 (2.0 GiB)",
+            id="only-a-projector",
+        ),
+        pytest.param(
+            ["config.json", "model-00001-of-00002.safetensors"],
+            {},
+            "the weights are not complete: model-00002-of-00002.safetensors missing",
+            id="safetensors-shard-missing",
+        ),
+        pytest.param(
+            ["pytorch_model.bin"],
+            {},
+            "pytorch_model.bin: weights in this format run code when they are loaded",
+            id="pickle",
+        ),
+        pytest.param(
+            [*ONE, "modeling_x.py"],
+            {},
+            "the repository brings code that is run to load it: modeling_x.py",
+            id="remote-code",
+        ),
+        pytest.param(["README.md"], {}, "the repository has no weights that can be served", id="no-weights"),
+    ],
+)
+def test_refused_choice(there: list[str], asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(LlmgwError) as refusal:
+        choose(listing(*there), **asked)
+    assert refusal.value.message == message
+    assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("Qwen3-8B-Q4_K_M.gguf", "Q4_K_M"),
+        ("qwen2.5-7b-instruct-q4_k_m-00001-of-00002.gguf", "Q4_K_M"),
+        ("model.IQ4_XS.gguf", "IQ4_XS"),
+        ("gpt-oss-20b-MXFP4.gguf", "MXFP4"),
+        ("BF16/m-BF16-00001-of-00002.gguf", "BF16"),
+        ("UD-Q4_K_XL/m-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"),
+        ("Q8_0/model.gguf", "Q8_0"),
+        ("llama-fp16.gguf", "F16"),
+        ("m.i1-Q2_K_S.gguf", "Q2_K_S"),
+        ("Qwen3.gguf", None),
+    ],
+)
+def test_quantisation_by_name(path: str, expected: str | None) -> None:
+    assert quantisation_of(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("paths", "entry", "projector"),
+    [
+        ([Q4], Q4, None),
+        (list(reversed(SPLIT)), SPLIT[0], None),
+        (["mmproj-F16.gguf", Q4], Q4, "mmproj-F16.gguf"),
+        (["config.json", "model.safetensors"], None, None),
+    ],
+)
+def test_what_an_engine_is_given(paths: list[str], entry: str | None, projector: str | None) -> None:
+    assert (entry_file(paths), projector_file(paths)) == (entry, projector)

@@ -1,0 +1,70 @@
+"""Weights that the operator keeps: a file, a set of shards, a folder."""
+
+from pathlib import Path
+
+import pytest
+
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.weights.library import LocalWeights, local_origin
+
+SHARDS = [f"m-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
+
+
+def folder_of(tmp_path: Path, *paths: str) -> Path:
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(b"1234")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "path", "files"),
+    [
+        pytest.param(["a.gguf", "b.gguf"], "b.gguf", "b.gguf", ["b.gguf"], id="file"),
+        pytest.param([*SHARDS, "b.gguf"], SHARDS[0], SHARDS[0], SHARDS, id="set-of-shards"),
+        pytest.param(SHARDS, SHARDS[2], SHARDS[0], SHARDS, id="engine-gets-the-first-shard"),
+        pytest.param(["weights.bin", "b.gguf"], "weights.bin", "weights.bin", ["weights.bin"], id="file-of-any-kind"),
+        pytest.param(
+            ["d/m-Q4_K_M.gguf", "d/README.md"], "d", "d/m-Q4_K_M.gguf", ["m-Q4_K_M.gguf"], id="gguf-in-a-folder"
+        ),
+        pytest.param(
+            ["d/config.json", "d/model.safetensors", "d/README.md"],
+            "d",
+            "d",
+            ["config.json", "model.safetensors"],
+            id="folder",
+        ),
+        pytest.param(["d/plan.engine"], "d", "d", ["plan.engine"], id="folder-in-a-format-of-its-own"),
+    ],
+)
+def test_local_weights(tmp_path: Path, there: list[str], given: str, path: str, files: list[str]) -> None:
+    folder_of(tmp_path, *there)
+    expected = LocalWeights(str(tmp_path / path), tuple(files), 4 * len(files))
+    assert local_origin(tmp_path / given) == expected
+    assert local_origin(str(tmp_path / given)) == expected
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "message"),
+    [
+        pytest.param([], "no.gguf", "cannot read {root}/no.gguf: No such file or directory", id="not-there"),
+        pytest.param([], "", "{root}: the repository has no weights that can be served", id="empty-folder"),
+        pytest.param(SHARDS[:2], SHARDS[0], "beside {root}/" + SHARDS[0] + " there is no " + SHARDS[2], id="shard"),
+        pytest.param(
+            ["a-Q5_K_M.gguf", "b-Q6_K.gguf"],
+            "",
+            "{root}: there are several models to choose from: a-Q5_K_M: Q5_K_M (4 bytes), b-Q6_K: Q6_K (4 bytes)",
+            id="several",
+        ),
+    ],
+)
+def test_refused_local_weights(tmp_path: Path, there: list[str], given: str, message: str) -> None:
+    folder_of(tmp_path, *there)
+    with pytest.raises(LlmgwError) as error:
+        local_origin(tmp_path / given)
+    assert error.value.message == message.format(root=tmp_path)
+
+
+def test_relative_path_is_refused() -> None:
+    with pytest.raises(LlmgwError, match=r"weights/m\.gguf is not an absolute path"):
+        local_origin("weights/m.gguf")
