@@ -18,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.ctl.house import well
-from tests.ctl.scripted_daemon import ScriptedDaemon
+from tests.ctl.house import well  # noqa: E402
+from tests.ctl.scripted_daemon import ScriptedDaemon  # noqa: E402
 
 RUNS = 10
 LIMIT = 2.5

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from llmgw_ctl.failures import CommandError
 from llmgw_ctl.render.words import duration
+from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.states import JobState, StepState
 from llmgwd.protocol.views import JobView, StepView
 
@@ -17,9 +18,10 @@ def took_s(started: datetime | None, ended: datetime | None, now: datetime) -> f
 
 
 def changed_steps(before: JobView | None, after: JobView) -> list[StepView]:
-    """The steps whose state is another than before, in their order; those that still wait are not news."""
+    """The steps whose state is another than before, in their order, but for those skipped without a word on why."""
     known = {step.name: step.state for step in before.steps} if before else {}
-    return [step for step in after.steps if step.state is not known.get(step.name, StepState.PENDING)]
+    changed = [step for step in after.steps if step.state is not known.get(step.name, StepState.PENDING)]
+    return [step for step in changed if step.detail or step.state is not StepState.SKIPPED]
 
 
 def step_line(step: StepView, now: datetime) -> str:
@@ -68,14 +70,17 @@ def failure_of(job: JobView) -> CommandError | None:
     what = f"{job.kind} of {job.model}"
     if job.state is JobState.CANCELLED:
         return CommandError(f"{what} was cancelled{_because(job.outcome)}", job.hint, code="cancelled")
+    reasons = [job.outcome] if job.outcome else []
     failed = next((step for step in job.steps if step.state is StepState.FAILED), None)
-    if failed is None:
-        return CommandError(f"{what} failed{_because(job.outcome)}", job.hint or _look(job), code="job_failed")
-    reasons = [failed.detail] if failed.detail else []
-    if job.outcome and job.outcome not in failed.detail:
-        reasons.append(job.outcome)
-    why = _because("; ".join(reasons))
-    return CommandError(f"{what} failed at step {failed.name}{why}", job.hint or _look(job), code="job_failed")
+    if failed:
+        what = f"{what} failed at step {failed.name}"
+        if failed.detail and failed.detail not in job.outcome:
+            reasons.insert(0, failed.detail)
+    else:
+        what = f"{what} failed"
+    # A daemon that does not say with which status a failed job ends leaves it at done.
+    status = job.exit_status or ExitStatus.FAILED
+    return CommandError(f"{what}{_because('; '.join(reasons))}", job.hint or _look(job), status, "job_failed")
 
 
 def outcome_of(job: JobView) -> str:

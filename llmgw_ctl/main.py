@@ -1,7 +1,10 @@
 """`llmgw`: the commands put together, and how they end."""
 
 import os
+import shutil
 import sys
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,9 +13,11 @@ from llmgw_ctl import house, jobs, model
 from llmgw_ctl.failures import CommandError
 from llmgw_ctl.output import complain, is_lively, result
 from llmgw_ctl.quick import quicken
+from llmgwd.protocol.exit_status import ExitStatus
 
 PROGRAM = "llmgw"
 COMPLETE_VARIABLE = "_LLMGW_COMPLETE"
+PANEL_COLUMNS = 80
 
 
 def show_version(wanted: bool) -> None:
@@ -61,16 +66,35 @@ def build(argv: list[str], pretty: bool) -> typer.Typer:
     return app
 
 
-def run() -> None:
-    argv = sys.argv[1:]
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+def has_room_for_panels() -> bool:
+    """Whether help goes to a terminal wide enough for Typer's panels; in a narrow one they cut options' names."""
+    lively = is_lively(sys.stdout) and is_lively(sys.stderr)
+    return lively and shutil.get_terminal_size().columns >= PANEL_COLUMNS
+
+
+def prepare_streams() -> None:
+    """Makes stdout and stderr fit for any words, and for a caller that closed them."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - open for as long as the program runs
+        elif isinstance(stream, TextIOWrapper):
             # A terminal that cannot show a tick shows a question mark.
             stream.reconfigure(errors="replace")
-    command = typer.main.get_command(build(argv, pretty=is_lively(sys.stdout) and is_lively(sys.stderr)))
+
+
+def run() -> None:
+    argv = sys.argv[1:]
+    prepare_streams()
+    command = typer.main.get_command(build(argv, pretty=has_room_for_panels()))
     quicken(command)
     try:
         command(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE)
     except CommandError as error:
         complain(error, as_document="--json" in argv)
         sys.exit(error.status)
+    except OSError as error:
+        complain(CommandError(f"{error.strerror or error}: {error.filename or 'standard output'}"), as_document=False)
+        # What stdout did not take is still buffered, and would fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitStatus.FAILED)

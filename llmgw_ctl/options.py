@@ -9,12 +9,15 @@ import typer
 from llmgw_ctl.completion import job_ids, model_names
 from llmgwd.protocol.messages import WeightsChoice
 
-Name = Annotated[str, typer.Argument(help="The model's name.", autocompletion=model_names, show_default=False)]
-NewName = Annotated[str, typer.Argument(help="The name that clients will ask for.", show_default=False)]
-AnyName = Annotated[
-    str | None, typer.Argument(help="Only this model's.", autocompletion=model_names, show_default=False)
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="The model's name.", autocompletion=model_names, show_default=False)
 ]
-JobId = Annotated[str, typer.Argument(help="The job's id.", autocompletion=job_ids, show_default=False)]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The name that clients will ask for.", show_default=False)]
+AnyName = Annotated[
+    str | None,
+    typer.Argument(metavar="NAME", help="Only this model's.", autocompletion=model_names, show_default=False),
+]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.", autocompletion=job_ids, show_default=False)]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Print the job's id at once instead of following it.")]

@@ -47,6 +47,9 @@ def quicken(command: Any) -> None:
 
 def _quick(params: Any) -> Any:
     for param in params:
+        if not hasattr(param, "type_descriptor"):
+            # Typer before it had validators: nothing to go around.
+            continue
         if type(param) is TyperOption:
             param.__class__ = QuickOption
         elif type(param) is TyperArgument:

@@ -8,7 +8,7 @@ from llmgw_ctl.verbs import Manner, begin, conclude, follow, tell_done
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.messages import Done, StartCanary
 from llmgwd.protocol.states import CanaryPhase, JobState
-from llmgwd.protocol.views import CanaryView
+from llmgwd.protocol.views import CanaryView, JobView
 
 # Any other end is a failure.
 STATUS_OF_END = {
@@ -27,8 +27,24 @@ def carry_out_until_verdict(connection: Connection, request: StartCanary, manner
     job = follow(connection, reply.job, manner)
     if job.state is JobState.FAILED:
         conclude(job, manner)
-    # A canary bears the id of the job that makes it.
-    conclude_canary(wait_for_end(connection, job.id, request.name, manner), manner)
+    try:
+        # A canary bears the id of the job that makes it.
+        canary = wait_for_end(connection, job.id, request.name, manner)
+    except CommandError as error:
+        if error.status is not ExitStatus.UNKNOWN:
+            raise
+        conclude_without_canary(job, manner)
+    else:
+        conclude_canary(canary, manner)
+
+
+def conclude_without_canary(job: JobView, manner: Manner) -> None:
+    """Tells of a job that ended before it made its canary: nothing was newer, or a person took it back."""
+    try:
+        conclude(job, manner)
+    except CommandError as error:
+        error.status = ExitStatus.REFUSED
+        raise
 
 
 def wait_for_end(connection: Connection, canary_id: str, model: str, manner: Manner) -> CanaryView:

@@ -39,7 +39,7 @@ def canary_block(canary: CanaryView) -> RenderableType:
     ]
     if canary.reason:
         below.append(("ended", canary.reason))
-    if canary.next:
+    if canary.next and canary.ended is None:
         below.append(("next", canary.next))
     return Group(title, _facts(above), _arms(canary.stable, canary.canary), _facts(below))
 

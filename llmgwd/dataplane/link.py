@@ -101,7 +101,7 @@ class Link:
     async def finish(self, drain_s: float) -> None:
         """Tells every worker to finish what it has and exit."""
         for worker in self.workers:
-            await self._send(worker, Finish(drain_s))
+            await self._send(worker, Finish(float(drain_s)))
 
     def _behind(self, version: int) -> list[Worker]:
         return [worker for worker in self._workers if worker.applied < version]

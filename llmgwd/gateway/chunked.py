@@ -107,4 +107,6 @@ def too_large(limit_bytes: int) -> RefusedError:
 
 
 def _bad(why: str) -> RefusedError:
-    return RefusedError(400, "bad_request", f"the request body was not understood: {why}; send plain HTTP/1.1", closes=True)
+    return RefusedError(
+        400, "bad_request", f"the request body was not understood: {why}; send plain HTTP/1.1", closes=True
+    )

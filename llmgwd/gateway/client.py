@@ -258,7 +258,9 @@ class ClientConnection(asyncio.Protocol):
             return
         what = "head" if self._head is None else "body"
         self._refuse_and_close(
-            RefusedError(408, "request_timeout", f"the request's {what} did not arrive in time; send it again", closes=True)
+            RefusedError(
+                408, "request_timeout", f"the request's {what} did not arrive in time; send it again", closes=True
+            )
         )
 
 

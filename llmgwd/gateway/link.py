@@ -16,7 +16,6 @@ from llmgwd.protocol.link import Finish, FromWorker, ReportTaken, Routes, Routes
 
 _log = logging.getLogger("llmgwd.gateway.link")
 
-REPORT_EVERY_S = 0.5
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 _CONNECT_TIMEOUT_S = 5.0
 
@@ -65,7 +64,7 @@ class Link(asyncio.Protocol):
             self.report()
             self._taken.clear()
             try:
-                async with asyncio.timeout(REPORT_EVERY_S):
+                async with asyncio.timeout(self._gateway.settings.report_every_s):
                     await self._taken.wait()
             except TimeoutError:
                 continue
@@ -81,7 +80,7 @@ class Link(asyncio.Protocol):
     async def _report_until_lost(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(REPORT_EVERY_S):
+                async with asyncio.timeout(self._gateway.settings.report_every_s):
                     await self._lost.wait()
                 return
             except TimeoutError:

@@ -72,6 +72,9 @@ class JsonReader:
         if self.facts.unreadable:
             self.facts.finished = True
             return b""
+        if not self._size:
+            self.facts.finished = True
+            return b""
         pieces, self._pieces = self._pieces, []
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         read_whole(self._kind, body, self.facts)

@@ -45,7 +45,7 @@ class Reports:
         if self._unacknowledged is not None:
             return None
         in_flight = gateway.in_flight()
-        if not gateway.ledger and in_flight == self._told_in_flight:
+        if not gateway.ledger and not gateway.has_drained and in_flight == self._told_in_flight:
             return None
         self._seq += 1
         gateway.forget_drained()

@@ -29,7 +29,7 @@ class Splits:
         self._phases: dict[str, int] = {}
 
     def choose(self, model: ModelEntry, session: bytes, arm: bytes) -> Choice:
-        """The arm for one request. `session` and `arm` are empty when not given. Raises RefusedError for a wrong arm."""
+        """The arm for one request; `session` and `arm` are empty when not given. Raises RefusedError for a wrong arm."""
         if arm:
             return Choice(model, _forced(model, arm), True)
         canary = model.canary
@@ -55,7 +55,9 @@ def find_model(table: Table | None, name: str) -> ModelEntry:
     model = table.models.get(name)
     if model is None:
         names = ", ".join(table.names) or "none"
-        raise RefusedError(404, "model_not_found", f"model {name!r} does not exist; models here: {names}", param="model")
+        raise RefusedError(
+            404, "model_not_found", f"model {name!r} does not exist; models here: {names}", param="model"
+        )
     return model
 
 

@@ -23,5 +23,6 @@ class Settings:
     # Engines on uvicorn or cpp-httplib close after 5 s of idleness; being first avoids the race.
     upstream_idle_connections: int = 256
     """Idle connections kept for each replica."""
+    report_every_s: float = 0.5
     drain_s: float = 30.0
     """For SIGTERM; a `Finish` brings its own."""

@@ -130,8 +130,11 @@ class UpstreamConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._lose(f"the reply is not HTTP: {error}", reset=False)
-            return
+            if not self._complete:
+                self._lose(f"the reply is not HTTP: {error}", reset=False)
+                return
+            # The reply is whole; what follows it was asked for by nobody, and ends the connection.
+            self._keeps_alive = False
         if not self._head_read:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_REPLY_HEAD_BYTES:
@@ -173,7 +176,8 @@ class UpstreamConnection(asyncio.Protocol):
     # httptools' side
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name, value))
+        if not self._complete:
+            self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self._complete:

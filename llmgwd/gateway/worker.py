@@ -116,6 +116,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     for name in ("head", "body", "idle", "connect", "reply"):
         default = getattr(defaults, f"{name}_timeout_s")
         parser.add_argument(f"--{name}-timeout", type=float, default=default, metavar="SECONDS")
+    parser.add_argument("--report-every", type=float, default=defaults.report_every_s, metavar="SECONDS")
     parser.add_argument("--drain", type=float, default=defaults.drain_s, metavar="SECONDS", help="for SIGTERM")
     return parser.parse_args(argv)
 
@@ -129,6 +130,7 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
         idle_timeout_s=arguments.idle_timeout,
         connect_timeout_s=arguments.connect_timeout,
         reply_timeout_s=arguments.reply_timeout,
+        report_every_s=arguments.report_every,
         drain_s=arguments.drain,
     )
 

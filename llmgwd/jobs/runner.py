@@ -10,6 +10,7 @@ import msgspec
 
 from llmgwd.domain.errors import LlmgwError, refused
 from llmgwd.domain.jobs import STEPS, Job, job_id, planned
+from llmgwd.jobs.clean_up import clean_up
 from llmgwd.jobs.run import Cancellation, NothingToDo, Run, Skipped, Step
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.exit_status import ExitStatus
@@ -108,7 +109,8 @@ class Runner:
                 await self._undo(run, recipe, error)
             else:
                 self._end(run, JobState.DONE, outcome)
-        del self._runs[run.job.id]
+            del self._runs[run.job.id]
+            await clean_up(services)
         run.ended.set()
 
     async def _steps(self, run: Run, recipe: Recipe) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.domain.files import RepoFile, size_words
+from llmgwd.domain.files import RepoFile
 from llmgwd.weights import folder_files
 from llmgwd.weights.gguf_sets import (
     GgufSet,
@@ -171,10 +171,3 @@ def _refusal(code: str, message: str, sets: Sequence[GgufSet]) -> LlmgwError:
 def _some(paths: Sequence[str]) -> str:
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return ", ".join(paths[:3]) + more
-
-
-def total_words(files: Iterable[RepoFile]) -> str:
-    """`3 files, 4.1 GiB`."""
-    files = tuple(files)
-    count = f"{len(files)} files" if len(files) != 1 else files[0].path
-    return f"{count}, {size_words(sum(file.size_bytes for file in files))}"

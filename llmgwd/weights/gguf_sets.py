@@ -10,7 +10,7 @@ from llmgwd.domain.files import RepoFile, size_words
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<index>\d{5})-of-(?P<total>\d{5})\.(?:gguf|safetensors|bin)", re.IGNORECASE)
 _QUANTISATION = re.compile(
     r"(?<![A-Za-z0-9])"
-    r"((?:UD-)?(?:I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4)|BF16|F16|F32|FP16|FP32)"
+    r"((?:UD-)?(?:I?Q\d+(?:_(?:\d|K|XXS|XS|S|M|L|XL|NL))*|TQ\d_\d|MXFP4(?:_MOE)?|NVFP4)|BF16|F16|F32|FP16|FP32)"
     r"(?![A-Za-z0-9])",
     re.IGNORECASE,
 )

@@ -45,9 +45,10 @@ class Partial:
 
     def put_in_place(self, target: Path) -> None:
         """Makes it the content at target, for good: after a power cut it is there whole or not at all."""
-        os.fchmod(self._handle.fileno(), 0o444)  # all revisions share it, and nobody may write into it
         os.fsync(self._handle.fileno())
         self._path.replace(target)
+        # All revisions share it now. Not before the rename: killed in between, a read-only partial would remain.
+        os.fchmod(self._handle.fileno(), 0o444)
 
     def discard(self) -> None:
         self._path.unlink(missing_ok=True)

@@ -38,7 +38,7 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def host(self) -> str:
-        return httpx2.URL(self.endpoint).netloc.decode()
+        return self.endpoint.partition("://")[2] or self.endpoint
 
     def with_token(self) -> str:
         return f"the token from {self.token.source} was sent" if self.token else "no token was sent"
@@ -49,7 +49,7 @@ class Asked(msgspec.Struct, frozen=True):
         return "set hub.token_file, or HF_TOKEN in the environment of llmgwd, to a token with access"
 
 
-FAILURES = (httpx2.HTTPError, OfflineModeIsEnabled, HFValidationError, UnexpectedAnswerError)
+FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, OfflineModeIsEnabled, HFValidationError, UnexpectedAnswerError)
 """What `trouble` can put into words. HTTPError includes the client's own HfHubHTTPError."""
 
 
@@ -78,7 +78,7 @@ def _trouble(error: Exception, asked: Asked) -> Trouble:
         case httpx2.ConnectError() if isinstance(error.__context__, ssl.SSLError) or "CERTIFICATE" in str(error):
             hint = "check the clock, and SSL_CERT_FILE if a proxy has a certificate of its own"
             return _final("hub_certificate", f"{asked.host} has no certificate that is trusted here: {error}", hint)
-        case httpx2.ConnectError():
+        case httpx2.ConnectError() | httpx2.ProxyError():
             hint = "check the network, hub.endpoint and the proxy variables; models that are served are not affected"
             return _passing("hub_unreachable", f"cannot connect to {asked.host}: {error}", hint)
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():

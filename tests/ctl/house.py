@@ -1,7 +1,7 @@
 """A small house of models, canaries and jobs that scripted daemons show, and the script of one where all is well."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -149,7 +149,9 @@ def with_step(job: JobView, number: int, **changes: object) -> JobView:
 
 
 def ended(job: JobView, state: JobState, outcome: str = "", hint: str = "") -> JobView:
-    return msgspec.structs.replace(job, state=state, ended=datetime.now(UTC), outcome=outcome, hint=hint)
+    status = ExitStatus.DONE if state is JobState.DONE else ExitStatus.FAILED
+    changes = {"state": state, "ended": datetime.now(UTC), "outcome": outcome, "hint": hint, "exit_status": status}
+    return msgspec.structs.replace(job, **changes)
 
 
 def course(pause: Callable[[], object] = lambda: None, fail_at: int | None = None) -> Iterator[JobView]:
@@ -173,6 +175,12 @@ def course(pause: Callable[[], object] = lambda: None, fail_at: int | None = Non
         job = with_step(job, number, state=StepState.DONE, ended=datetime.now(UTC), detail=detail, progress=None)
         yield job
     yield ended(job, JobState.DONE, "chat-canary is given 10 % of chat's requests")
+
+
+def followed(jobs: Iterable[JobView]) -> Iterator[m.Reply]:
+    """The answer to a request to watch a job that goes through these."""
+    for job in jobs:
+        yield m.JobChanged(job) if job.ended is None else m.Jobs((job,))
 
 
 def finished(phase: CanaryPhase, reason: str) -> CanaryView:
@@ -204,9 +212,7 @@ def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
             case m.ShowJob():
                 yield m.Jobs(list(course())[-1:])
             case m.WatchJob():
-                *before, last = course(lambda: time.sleep(pause_s))
-                yield from map(m.JobChanged, before)
-                yield m.Jobs((last,))
+                yield from followed(course(lambda: time.sleep(pause_s)))
             case m.WatchCanary():
                 yield m.CanaryChanged(CANARY)
                 time.sleep(pause_s)
@@ -223,23 +229,5 @@ def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
                 yield m.Done(f"{id} was cancelled and what it did is undone")
             case _:
                 yield m.Started(PENDING_JOB)
-
-    return script
-
-
-def live(pause_s: float) -> Callable[[m.Request], Iterator[m.Reply]]:
-    """As `well`, but a followed job's changes arrive one by one."""
-    calm = well(pause_s)
-
-    def script(request: m.Request) -> Iterator[m.Reply]:
-        if not isinstance(request, m.WatchJob):
-            yield from calm(request)
-            return
-        job = PENDING_JOB
-        for changed in course(lambda: time.sleep(pause_s)):
-            job = changed
-            if not job.ended:
-                yield m.JobChanged(job)
-        yield m.Jobs((job,))
 
     return script

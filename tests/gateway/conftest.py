@@ -28,7 +28,8 @@ class Rig:
         self._versions = itertools.count(1)
         self._upstreams: list[Upstream] = []
         command = [sys.executable, "-m", "llmgwd.gateway.worker", "--link", str(self.daemon.path)]
-        command += ["--listen", f"127.0.0.1:{self.port}", "--worker-id", "w0-test", *options]
+        command += ["--listen", f"127.0.0.1:{self.port}", "--worker-id", "w0-test"]
+        command += ["--report-every", "0.1", *options]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log)
         wait_listening(self.port)
@@ -81,9 +82,7 @@ class Rig:
 @pytest.fixture(scope="session")
 def shared_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     # The folder is short: a socket's path has 107 bytes.
-    rig = Rig(
-        tmp_path_factory.mktemp("gw"), "--head-timeout", "1", "--max-body", "1048576", "--connect-timeout", "1"
-    )
+    rig = Rig(tmp_path_factory.mktemp("gw"), "--head-timeout", "1", "--max-body", "1048576", "--connect-timeout", "1")
     yield rig
     rig.close()
 

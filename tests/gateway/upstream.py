@@ -35,7 +35,7 @@ class Request:
         return json.loads(self.body)
 
 
-class Gone(Exception):
+class GoneError(Exception):
     """The other side closed the connection."""
 
 
@@ -109,16 +109,16 @@ class Connection:
         try:
             data = self.socket.recv(65536)
         except OSError as error:
-            raise Gone from error
+            raise GoneError from error
         if not data:
-            raise Gone
+            raise GoneError
         self.buffer += data
 
 
 Script = Callable[[Connection, Request], None]
 
 
-@dataclass
+@dataclass(eq=False)
 class Upstream:
     """Listens on a fresh port and runs the script for each request."""
 
@@ -146,7 +146,7 @@ class Upstream:
                 threading.Thread(target=self._serve, args=(Connection(sock),), daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
-        with contextlib.suppress(Gone, OSError):
+        with contextlib.suppress(GoneError, OSError):
             while True:
                 request = connection.read_request()
                 self.requests.append(request)

@@ -172,6 +172,11 @@ def test_refused_choice(there: list[str], asked: dict[str, Any], message: str) -
         ("Q8_0/model.gguf", "Q8_0"),
         ("llama-fp16.gguf", "F16"),
         ("m.i1-Q2_K_S.gguf", "Q2_K_S"),
+        ("phi_2_q4_k_m_imat.gguf", "Q4_K_M"),
+        ("Llama-3.1-8B-Q4_0_4_4.gguf", "Q4_0_4_4"),
+        ("m-IQ2_XXS.gguf", "IQ2_XXS"),
+        ("m-IQ4_NL.gguf", "IQ4_NL"),
+        ("m-Q2_K.gguf", "Q2_K"),
         ("Qwen3.gguf", None),
     ],
 )

@@ -56,6 +56,11 @@ def test_compare(old: list[RepoFile], new: list[RepoFile], expected: Changes, su
     assert changes.summary() == summary
 
 
+def test_new_bytes_count_each_content_once() -> None:
+    twin = RepoFile("copy.gguf", NEW_SHARD.size_bytes, NEW_SHARD.sha256)
+    assert compare(SHARDS, [*SHARDS[1:], NEW_SHARD, twin]).new_bytes == 1 << 30
+
+
 @pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "a//b", "", ".", "a/./b", "a\0b"])
 def test_path_that_could_leave_its_folder_is_no_file(path: str) -> None:
     with pytest.raises(ValueError, match="not a path inside a repository"):

@@ -265,6 +265,14 @@ def test_nobody_listening_is_said_so() -> None:
     assert error.value.message.startswith(f"cannot connect to 127.0.0.1:{port}: ")
 
 
+@pytest.mark.parametrize("endpoint", ["huggingface.co", "ftp://huggingface.co", "http://[::1"])
+def test_endpoint_that_is_no_address_is_said_so(endpoint: str) -> None:
+    with pytest.raises(LlmgwError) as error:
+        Hub(endpoint, patience=IMPATIENT).snapshot(REPO)
+    assert (error.value.code, error.value.hint) == ("hub_endpoint", "correct hub.endpoint")
+    assert error.value.message == f"{endpoint} is not the address of a hub"
+
+
 def test_offline_is_said_so(remote: LocalHub, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(LlmgwError) as error:

@@ -1,0 +1,56 @@
+"""Weights that nothing needs any more are removed, the newest `weights.keep_revisions` of a repository kept (K8)."""
+
+import logging
+from functools import partial
+
+import anyio
+
+from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.files import size_words
+from llmgwd.jobs.services import Services
+from llmgwd.protocol.states import JobKind
+
+log = logging.getLogger(__name__)
+
+FETCHING = (JobKind.ADD, JobKind.CANARY, JobKind.UPDATE)
+
+Revision = tuple[str, str]
+"""Repository and commit."""
+
+
+def kept(models: list[Model], on_disk: list[Revision], keep_revisions: int) -> set[Revision]:
+    """What clean-up must leave. `on_disk` is newest first.
+
+    What a model or canary serves always stays; then, up to `keep_revisions` of each repository, what models served
+    before, then the newest. A repository that no model uses keeps nothing.
+    """
+    serving = {found for model in models if (found := _revision(model.origin))}
+    previous = [found for model in models if model.previous and (found := _revision(model.previous))]
+    keep = set(serving)
+    for repo, sha in [*previous, *on_disk]:
+        uses = any(each[0] == repo for each in (*serving, *previous))
+        if uses and sum(each[0] == repo for each in keep) < keep_revisions:
+            keep.add((repo, sha))
+    return keep
+
+
+def _revision(origin: Origin) -> Revision | None:
+    return (origin.repo, origin.revision) if origin.repo and origin.revision else None
+
+
+async def clean_up(services: Services) -> None:
+    """Removes what is not kept. Does nothing while a job fetches, whose files nothing refers to yet."""
+    if any(job.kind in FETCHING for job in services.store.jobs.unfinished()):
+        return
+    library = services.library
+    found = [(each.repo, each.sha) for each in library.revisions()]
+    newest_first = sorted(found, key=lambda each: library.folder(*each).stat().st_mtime, reverse=True)
+    keep = kept(services.store.models.all(), newest_first, services.settings.weights.keep_revisions)
+    try:
+        removed = await anyio.to_thread.run_sync(partial(library.prune, keep, leftovers=False))
+    except (OSError, LlmgwError) as error:
+        log.error("weights not cleaned up: %s", error)
+        return
+    for each in removed:
+        log.info("weights removed repo=%s revision=%s freed=%s", each.repo, each.sha, size_words(each.freed_bytes))

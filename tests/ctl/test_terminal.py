@@ -1,0 +1,133 @@
+"""What a person sees: in colour, in place, and no wider than the terminal."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llmgwd.protocol import messages as m
+from llmgwd.protocol.exit_status import ExitStatus
+from llmgwd.protocol.states import CanaryPhase
+from tests.ctl.house import CANARY, CANARY_ID, STEP_NAMES, course, finished, well
+from tests.ctl.program import CONTROLS, ESCAPES, OnTerminal, llmgw
+from tests.ctl.scripted_daemon import ScriptedDaemon, Word
+
+PAGES = ["model list", "model show chat", "model canaries", "jobs list", "jobs show x", "status", "events"]
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_fits_its_terminal(daemon: ScriptedDaemon, page: str, columns: int) -> None:
+    terminal = OnTerminal("ctl", *page.split(), socket=daemon.path, columns=columns)
+    assert terminal.end() == 0
+    assert max(len(line) for line in terminal.lines) <= columns
+    whole = " ".join(" ".join(line.split()) for line in terminal.lines)
+    wanted = {
+        "model list": ["chat ready 1/1 llamacpp 10 %", "acme/chat-gguf@5f3a9c1", "/srv/weights/base.gguf"],
+        "model canaries": ["requests 1,804 201", "bad 0.2 % 0.5 %", "10 % wanted, 9.9 % given", "5f3a9c1 → 9b1c2d3"],
+        "jobs list": [CANARY_ID, "chat-canary is given 10 % of chat's requests"],
+        "events": ["canary rolled back llmgw", "10 % → 0 %; worse: 9 of 120 answers"],
+        "status": ["chat-canary serving 10 % undecided", "http://127.0.0.1:8080, 1 worker"],
+    }
+    for words in wanted.get(page, ["chat"]):
+        assert words in whole
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_in_a_pipe_is_plain_and_unfolded(daemon: ScriptedDaemon, page: str) -> None:
+    ended = llmgw("ctl", *page.split(), socket=daemon.path)
+    assert (ended.status, ended.stderr) == (0, "")
+    assert not CONTROLS.search(ended.stdout)
+    assert not any(line != line.rstrip() for line in ended.stdout.splitlines())
+
+
+def test_steps_are_redrawn_in_place_with_ticks(daemon: ScriptedDaemon) -> None:
+    terminal = OnTerminal("ctl", "model", "canary", "chat", socket=daemon.path)
+    assert terminal.end() == 0
+    assert "\x1b[" in terminal.text
+    shown = terminal.lines
+    for name in STEP_NAMES:
+        assert any(line.startswith(f"✔  {name}") for line in shown)
+    assert shown[-1] == "chat-canary is given 10 % of chat's requests"
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_fetching_shows_bytes_rate_and_time_left_and_ctrl_c_leaves_it(socket_path: Path, columns: int) -> None:
+    release = threading.Event()
+
+    def script(request: m.Request) -> Iterator[Word]:
+        if not isinstance(request, m.WatchJob):
+            yield from well()(request)
+            return
+        for job in course(lambda: release.wait(0.1)):
+            yield m.JobChanged(job)
+            if job.steps[1].progress and job.steps[1].progress.done > 50_000_000:
+                release.wait(20)
+                return
+
+    with ScriptedDaemon(socket_path, script):
+        terminal = OnTerminal("ctl", "model", "canary", "chat", socket=socket_path, columns=columns)
+        terminal.wait_for("61.5 MB of 98.5 MB")
+        terminal.wait_for("MB/s")
+        terminal.wait_for(" left")
+        terminal.wait_for("━")
+        terminal.type("\x03")
+        assert terminal.end() == ExitStatus.INTERRUPTED
+        release.set()
+    assert max(len(line) for line in terminal.lines) <= columns
+    assert CANARY_ID in terminal.lines[-1] or CANARY_ID in terminal.lines[-2]
+    # The cursor was hidden while drawing and is back.
+    assert terminal.text.rfind("\x1b[?25h") > terminal.text.rfind("\x1b[?25l")
+
+
+def test_until_verdict_draws_the_canary(socket_path: Path) -> None:
+    seen = threading.Event()
+
+    def script(request: m.Request) -> Iterator[Word]:
+        if isinstance(request, m.WatchCanary):
+            yield m.CanaryChanged(CANARY)
+            seen.wait(20)
+            yield m.Canaries((finished(CanaryPhase.PROMOTED, "fine after 600 requests"),))
+        else:
+            yield from well()(request)
+
+    with ScriptedDaemon(socket_path, script):
+        terminal = OnTerminal("ctl", "model", "canary", "chat", "--until-verdict", socket=socket_path)
+        terminal.wait_for("waiting for the verdict")
+        seen.set()
+        assert terminal.end() == 0
+    assert terminal.lines[-1] == "chat-canary was promoted: fine after 600 requests"
+
+
+def test_no_color_has_no_colour(daemon: ScriptedDaemon) -> None:
+    plain = OnTerminal("ctl", "model", "list", socket=daemon.path, NO_COLOR="1")
+    coloured = OnTerminal("ctl", "model", "list", socket=daemon.path)
+    assert plain.end() == coloured.end() == 0
+    assert "\x1b[32m" in coloured.text
+    assert "[32m" not in plain.text
+
+
+@pytest.mark.parametrize("argv", [["model", "canary", "chat"], ["model", "list"], ["model", "show", "nope"], []])
+def test_a_dumb_terminal_gets_no_escapes(daemon: ScriptedDaemon, argv: list[str]) -> None:
+    terminal = OnTerminal("ctl", *argv, socket=daemon.path, TERM="dumb")
+    terminal.end()
+    assert not ESCAPES.search(terminal.text)
+    assert "╭" not in terminal.text
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_help_is_drawn_within_the_terminal(daemon: ScriptedDaemon, columns: int) -> None:
+    terminal = OnTerminal("ctl", "model", "canary", "--help", socket=daemon.path, columns=columns)
+    assert terminal.end() == 0
+    assert max(len(line) for line in terminal.lines) <= columns
+    assert "--until-verdict" in " ".join(terminal.lines)
+
+
+@pytest.mark.parametrize(("answer", "status", "asked"), [("y\n", 0, 1), ("n\n", 1, 0)], ids=["yes", "no"])
+def test_remove_asks_on_a_terminal(daemon: ScriptedDaemon, answer: str, status: int, asked: int) -> None:
+    terminal = OnTerminal("ctl", "model", "remove", "chat", socket=daemon.path)
+    terminal.wait_for("[y/N]")
+    terminal.type(answer)
+    assert terminal.end() == status
+    assert daemon.requests.count(m.RemoveModel("chat")) == asked

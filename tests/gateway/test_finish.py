@@ -1,0 +1,96 @@
+"""The end of a worker: told so, it drains; nothing else ends it."""
+
+import signal
+import threading
+
+import pytest
+
+from llmgwd.protocol.link import Finish
+from llmgwd.protocol.samples import Outcome
+from tests.gateway.answers import DONE, HELLO, STOP, says
+from tests.gateway.client import Client, ask, request
+from tests.gateway.conftest import Rig
+from tests.gateway.upstream import Connection, Request
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize("how", ["Finish", "SIGTERM"])
+def test_finishing_lets_streams_end_and_reports_them(own_rig: Rig, how: str) -> None:
+    release = threading.Event()
+
+    def script(connection: Connection, request: Request) -> None:
+        connection.start_stream()
+        connection.chunk(HELLO)
+        release.wait(10)
+        connection.chunk(STOP + DONE)
+        connection.end_stream()
+
+    name = own_rig.serve(script)
+    with Client(own_rig.port) as busy, Client(own_rig.port) as idle:
+        assert idle.ask("/health").status == 200
+        busy.send(request(CHAT, {"model": name, "stream": True}))
+        head = busy.read_until(b"\r\n\r\n")
+        assert b"200" in head
+        if how == "Finish":
+            own_rig.daemon.send(Finish(20))
+        else:
+            own_rig.process.send_signal(signal.SIGTERM)
+        assert idle.is_closed()
+        with pytest.raises(ConnectionRefusedError):
+            Client(own_rig.port)
+        assert own_rig.process.poll() is None
+        release.set()
+        rest = busy.read_rest()
+    assert rest.endswith(b"0\r\n\r\n")
+    assert own_rig.process.wait(10) == 0
+    own_rig.daemon.await_total(name, 1)
+    assert own_rig.daemon.sample(name).outcomes == {Outcome.OK: 1}
+
+
+def test_a_reply_during_the_drain_says_close(own_rig: Rig) -> None:
+    release, begun = threading.Event(), threading.Event()
+
+    def script(connection: Connection, request: Request) -> None:
+        begun.set()
+        release.wait(10)
+        says()(connection, request)
+
+    name = own_rig.serve(script)
+    with Client(own_rig.port) as client, Client(own_rig.port) as idle:
+        client.send(request(CHAT, {"model": name}))
+        assert begun.wait(10)
+        own_rig.daemon.send(Finish(20))
+        assert idle.is_closed()
+        release.set()
+        reply = client.read()
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+    assert own_rig.process.wait(10) == 0
+
+
+def test_what_does_not_end_in_time_is_cut(own_rig: Rig) -> None:
+    begun = threading.Event()
+
+    def script(connection: Connection, request: Request) -> None:
+        begun.set()
+        connection.wait_gone()
+
+    name = own_rig.serve(script)
+    with Client(own_rig.port) as client:
+        client.send(request(CHAT, {"model": name}))
+        assert begun.wait(10)
+        own_rig.daemon.send(Finish(0.2))
+        assert client.is_closed()
+    assert own_rig.process.wait(10) == 0
+    own_rig.daemon.await_total(name, 1)
+    assert own_rig.daemon.sample(name).outcomes == {Outcome.CANCELLED: 1}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_other_signals_do_not_end_it(own_rig: Rig, name: str) -> None:
+    own_rig.process.send_signal(getattr(signal, name))
+    assert ask(own_rig.port, "/health").status == 200
+    own_rig.daemon.stop()
+    assert ask(own_rig.port, "/health").status == 200
+    own_rig.process.send_signal(signal.SIGTERM)
+    assert own_rig.process.wait(10) == 0

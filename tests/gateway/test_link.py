@@ -1,0 +1,88 @@
+"""The daemon comes and goes; routes go on and samples arrive exactly once (G10)."""
+
+from llmgwd.protocol.link import ArmRoute, ModelRoute, Routes
+from llmgwd.protocol.samples import Outcome
+from tests.gateway.answers import says
+from tests.gateway.client import ask
+from tests.gateway.conftest import Rig
+from tests.gateway.daemon import Daemon
+
+CHAT = "/v1/chat/completions"
+
+
+def test_a_worker_says_who_it_is(own_rig: Rig) -> None:
+    own_rig.daemon.wait(lambda: bool(own_rig.daemon.hellos), "hello")
+    (hello,) = own_rig.daemon.hellos
+    assert (hello.worker, hello.pid) == ("w0-test", own_rig.process.pid)
+
+
+def test_samples_survive_the_daemons_absence_and_arrive_once(own_rig: Rig) -> None:
+    daemon = own_rig.daemon
+    name = own_rig.serve(says())
+    for _ in range(3):
+        ask(own_rig.port, CHAT, {"model": name})
+    daemon.await_total(name, 3)
+    daemon.stop()
+    for _ in range(5):
+        assert ask(own_rig.port, CHAT, {"model": name}).status == 200
+    daemon.start()
+    daemon.await_total(name, 8)
+    daemon.wait(lambda: len(daemon.hellos) == 2, "a second hello")
+    ask(own_rig.port, CHAT, {"model": name})
+    daemon.await_total(name, 9)
+    assert daemon.sample(name).outcomes == {Outcome.OK: 9}
+
+
+def test_an_unacknowledged_report_is_sent_again_as_it_was(own_rig: Rig) -> None:
+    daemon = own_rig.daemon
+    name = own_rig.serve(says())
+    daemon.acknowledges = False
+    # The first report may be one without samples; the one that carries them is what must come again.
+    ask(own_rig.port, CHAT, {"model": name})
+    daemon.wait(lambda: bool(daemon.reports), "a report")
+    for _ in range(4):
+        ask(own_rig.port, CHAT, {"model": name})
+    kept = daemon.reports[-1]
+    daemon.stop()
+    daemon.acknowledges = True
+    daemon.start()
+    daemon.await_total(name, 5)
+    assert daemon.sample(name).outcomes == {Outcome.OK: 5}
+    again = [report for report in daemon.reports if report.seq == kept.seq]
+    assert len(again) >= 2
+    assert all(report.samples == kept.samples for report in again)
+    assert [report.seq for report in daemon.distinct()] == list(range(1, len(daemon.distinct()) + 1))
+
+
+def test_a_restarted_daemon_may_count_its_versions_from_one(own_rig: Rig) -> None:
+    daemon = own_rig.daemon
+    name = own_rig.serve(says("old"))
+    daemon.publish(Routes(50, (ModelRoute(name, ArmRoute("a" * 40, (own_rig.replica(says("old"), name),))),)))
+    daemon.stop()
+    daemon.routes = Routes(1, (ModelRoute(name, ArmRoute("a" * 40, (own_rig.replica(says("new"), name),))),))
+    daemon.applied.clear()
+    daemon.start()
+    daemon.wait(lambda: daemon.applied == [1], "the new life's table")
+    assert ask(own_rig.port, CHAT, {"model": name}).json["choices"][0]["message"]["content"] == "new"
+
+
+def test_nonsense_on_the_link_costs_the_link_and_nothing_else(own_rig: Rig) -> None:
+    daemon: Daemon = own_rig.daemon
+    name = own_rig.serve(says())
+    assert daemon._peer is not None
+    daemon._peer.sendall(b"\x00\x00\x00\x03abc")
+    daemon.wait(lambda: len(daemon.hellos) == 2, "a second hello")
+    assert ask(own_rig.port, CHAT, {"model": name}).status == 200
+    daemon.await_total(name, 1)
+
+
+def test_a_quiet_worker_stays_quiet(own_rig: Rig) -> None:
+    name = own_rig.serve(says())
+    ask(own_rig.port, CHAT, {"model": name})
+    own_rig.daemon.await_total(name, 1)
+    own_rig.daemon.wait(lambda: set(own_rig.daemon.reports[-1].in_flight.values()) == {0}, "at rest")
+    told = len(own_rig.daemon.reports)
+    # Ten turns of the report clock, seen through something that the worker itself must do meanwhile.
+    for _ in range(10):
+        own_rig.publish(*(own_rig.daemon.routes.models if own_rig.daemon.routes else ()))
+    assert len(own_rig.daemon.reports) == told

@@ -1,0 +1,122 @@
+import sqlite3
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from llmgwd.domain.canary import Canary
+from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.jobs import Job, planned
+from llmgwd.protocol.samples import Arm, ArmSample, Outcome
+from llmgwd.protocol.states import CanaryPhase, JobKind, JobState
+from llmgwd.store.database import MIGRATIONS
+from llmgwd.store.store import Store
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+ORIGIN = Origin(repo="org/repo", revision="a" * 40, files=("x.gguf",))
+CHAT = Model(name="chat", origin=ORIGIN)
+CANARY = Canary("canary-1-1", "chat", ORIGIN, ORIGIN, 10, "ann", NOW)
+JOB = Job("add-1-1", JobKind.ADD, "chat", "ann", NOW, b"\x80", steps=planned(JobKind.ADD))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "llmgw.db")
+    yield opened
+    opened.close()
+
+
+def test_records_are_read_back_as_they_were_by_the_next_life(tmp_path: Path) -> None:
+    first = Store(tmp_path / "llmgw.db")
+    first.models.put(CHAT)
+    first.canaries.put(CANARY)
+    first.jobs.insert(1, JOB)
+    first.close()
+    second = Store(tmp_path / "llmgw.db")
+    assert second.models.all() == [CHAT]
+    assert second.canaries.of("chat") == CANARY
+    assert second.jobs.get("add-1-1") == JOB
+    second.close()
+
+
+def test_a_transaction_that_raises_has_written_nothing(store: Store) -> None:
+    with pytest.raises(RuntimeError), store.transaction():
+        store.models.put(CHAT)
+        with store.transaction():
+            store.events.log(NOW, "ann", "model_added", "chat")
+        raise RuntimeError
+    assert store.models.all() == []
+    assert store.events.recent(10) == []
+
+
+def test_a_model_has_at_most_one_running_canary_and_one_unfinished_job(store: Store) -> None:
+    store.canaries.put(CANARY)
+    with pytest.raises(sqlite3.IntegrityError):
+        store.canaries.put(msgspec.structs.replace(CANARY, id="canary-1-2"))
+    store.canaries.put(msgspec.structs.replace(CANARY, phase=CanaryPhase.ABORTED))
+    store.canaries.put(msgspec.structs.replace(CANARY, id="canary-1-2"))
+    store.jobs.insert(1, JOB)
+    with pytest.raises(sqlite3.IntegrityError):
+        store.jobs.insert(2, msgspec.structs.replace(JOB, id="add-1-2"))
+    store.jobs.save(msgspec.structs.replace(JOB, state=JobState.DONE))
+    store.jobs.insert(2, msgspec.structs.replace(JOB, id="add-1-2"))
+    assert [job.id for job in store.jobs.recent(5)] == ["add-1-2", "add-1-1"]
+    assert [job.id for job in store.jobs.unfinished()] == ["add-1-2"]
+
+
+@pytest.mark.parametrize("change", ["UPDATE events SET why = 'other'", "DELETE FROM events"])
+def test_the_event_log_cannot_be_rewritten(tmp_path: Path, store: Store, change: str) -> None:
+    store.events.log(NOW, "ann", "canary_share", "chat", before="10 %", after="20 %", why="asked")
+    other = sqlite3.connect(tmp_path / "llmgw.db")
+    with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+        other.execute(change)
+    other.close()
+    (event,) = store.events.recent(10)
+    assert (event.by, event.before, event.after, event.why, event.at) == ("ann", "10 %", "20 %", "asked", NOW)
+
+
+def test_events_are_the_newest_in_order_of_time(store: Store) -> None:
+    for number in range(5):
+        store.events.log(NOW, "ann", f"e{number}", "chat" if number % 2 else "other")
+    assert [event.what for event in store.events.recent(3)] == ["e2", "e3", "e4"]
+    assert [event.what for event in store.events.recent(3, "chat")] == ["e1", "e3"]
+
+
+def test_samples_of_a_canary_are_kept_by_arm(store: Store) -> None:
+    sample = ArmSample(model="chat", arm=Arm.CANARY, revision="abc", canary="c", outcomes={Outcome.OK: 2}, ttft={-3: 2})
+    store.canaries.put_sample("c", Arm.CANARY, sample)
+    store.canaries.put_sample("c", Arm.CANARY, sample)
+    assert store.canaries.samples("c") == [sample]
+    assert store.canaries.samples("other") == []
+
+
+def test_a_rejected_revision_is_remembered_with_its_reason(store: Store) -> None:
+    assert store.canaries.why_rejected("chat", "org/repo", "a" * 40) is None
+    store.canaries.reject("chat", "org/repo", "a" * 40, NOW, "slow")
+    store.canaries.reject("chat", "org/repo", "a" * 40, NOW, "slower")
+    assert store.canaries.why_rejected("chat", "org/repo", "a" * 40) == "slower"
+    assert store.canaries.why_rejected("other", "org/repo", "a" * 40) is None
+
+
+def test_an_unknown_job_says_where_to_look(store: Store) -> None:
+    with pytest.raises(LlmgwError, match="there is no job x"):
+        store.jobs.get("x")
+
+
+def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "llmgw.db"
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(LlmgwError, match="cannot be read"):
+        Store(path)
+    assert path.read_bytes() == b"this is no database" * 100
+
+
+def test_a_newer_schema_is_refused(tmp_path: Path, store: Store) -> None:
+    other = sqlite3.connect(tmp_path / "llmgw.db")
+    other.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    other.close()
+    with pytest.raises(LlmgwError, match="newer llmgw"):
+        Store(tmp_path / "llmgw.db")

@@ -1,0 +1,85 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from llmgwd.config import Address, Settings, parse_settings, read_settings
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.protocol.exit_status import ExitStatus
+
+
+def test_without_a_file_every_setting_has_its_default() -> None:
+    settings = read_settings(None)
+    assert settings == parse_settings({}) == Settings()
+    assert str(settings.gateway.listen) == "127.0.0.1:8080"
+    assert str(settings.admin.listen) == "127.0.0.1:8081"
+    assert settings.weights.min_free == 5 * 2**30
+    assert settings.canary.every == 30
+
+
+def test_durations_sizes_addresses_and_paths_are_read() -> None:
+    settings = parse_settings(
+        {
+            "gateway": {"listen": "[::1]:9000", "max_body": "1.5KiB", "drain": "500ms"},
+            "canary": {"every": "2h", "limits": {"ttft": 1.5}},
+            "weights": {"dir": "/srv/weights"},
+        }
+    )
+    assert settings.gateway.listen == Address("::1", 9000)
+    assert settings.gateway.max_body == 1536
+    assert settings.gateway.drain == 0.5
+    assert settings.canary.every == 7200
+    assert settings.canary.limits == {"ttft": 1.5}
+    assert settings.weights.dir == Path("/srv/weights")
+
+
+MODEL = {"name": "a", "path": "/a.gguf"}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"gateway": {"listn": "x"}}, "gateway.listn is not a setting of llmgw"),
+        ({"foo": 1}, "foo is not a setting of llmgw"),
+        ([], "the file is []: expected a mapping, got a list"),
+        ({"gateway": {"listen": "x"}}, "gateway.listen is 'x': expected HOST:PORT, as in 127.0.0.1:8080"),
+        ({"gateway": {"listen": "a:99999"}}, "gateway.listen is 'a:99999': expected HOST:PORT, as in 127.0.0.1:8080"),
+        ({"gateway": {"workers": 0}}, "gateway.workers is 0: expected more than 0"),
+        ({"gateway": {"workers": "two"}}, "gateway.workers is 'two': expected a whole number, got text"),
+        ({"canary": {"every": "30"}}, "canary.every is '30': expected a duration such as 500ms, 30s, 10m or 2h"),
+        ({"canary": {"every": "0s"}}, "canary.every is 0: expected more than 0"),
+        ({"weights": {"min_free": 5}}, "weights.min_free is 5: expected a size such as 512MiB or 5GiB"),
+        ({"weights": {"keep_revisions": 0}}, "weights.keep_revisions is 0: expected more than 0"),
+        (
+            {"canary": {"limits": {"tfft": 2}}},
+            "canary.limits.tfft is not a limit: expected one of bad_answers, length_limited, speed, ttft",
+        ),
+        ({"canary": {"limits": {"ttft": -1}}}, "canary.limits.ttft is -1: expected more than 0"),
+        ({"models": [{"name": "a"}]}, "models[0].path is missing"),
+        (
+            {"models": [MODEL, {**MODEL, "replicas": "x"}]},
+            "models[1].replicas is 'x': expected a whole number, got text",
+        ),
+        ({"models": [{**MODEL, "replicas": 0}]}, "models[0].replicas is 0: expected more than 0"),
+        ({"models": [{"name": "a", "path": "a.gguf"}]}, "models[0].path is 'a.gguf': expected an absolute path"),
+        ({"engines": {"x": {"argv": "foo"}}}, "engines.x.argv is 'foo': expected a list, got text"),
+        ({"engines": {"x": {"argv": []}}}, "engines.x.argv is empty: expected the program and its arguments"),
+        ({"engines": {"x": {"argv": ["a"], "health": 1}}}, "engines.x.health is 1: expected text, got a whole number"),
+        ({"notify": [{"kind": "fax", "url": "x"}]}, "notify[0].kind is 'fax': expected webhook"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place_and_value(data: Any, message: str) -> None:
+    with pytest.raises(LlmgwError) as raised:
+        parse_settings(data)
+    assert raised.value.message == message
+    assert raised.value.status is ExitStatus.USAGE
+
+
+def test_a_file_that_is_no_yaml_or_not_there_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(LlmgwError, match=r"no\.yaml cannot be read: No such file"):
+        read_settings(tmp_path / "no.yaml")
+    (tmp_path / "bad.yaml").write_text("a: [")
+    with pytest.raises(LlmgwError, match=r"bad\.yaml is not YAML"):
+        read_settings(tmp_path / "bad.yaml")
+    (tmp_path / "empty.yaml").write_text("")
+    assert read_settings(tmp_path / "empty.yaml") == Settings()
