@@ -41,7 +41,7 @@ class Lines(Silence):
 
     def __init__(self) -> None:
         self._job: JobView | None = None
-        self._canary = ""
+        self._canary: tuple[str, float, str] | None = None
 
     def show_job(self, job: JobView) -> None:
         if self._job is None:
@@ -51,11 +51,12 @@ class Lines(Silence):
         self._job = job
 
     def show_canary(self, canary: CanaryView) -> None:
-        phase = canary.phase.replace("_", " ")
-        words = f"{canary.name}: {phase} at {percent(canary.share)}, {canary.verdict.state}: {canary.verdict.sentence}"
-        if words != self._canary:
-            note(words)
-        self._canary = words
+        # Not for each look's figures: a night's wait in a log is a few lines, not a thousand.
+        state = (canary.phase, canary.share, canary.verdict.state)
+        if state != self._canary:
+            phase, verdict = canary.phase.replace("_", " "), canary.verdict
+            note(f"{canary.name}: {phase} at {percent(canary.share)}, {verdict.state}: {verdict.sentence}")
+        self._canary = state
 
 
 def drawing(silent: bool) -> Drawing:

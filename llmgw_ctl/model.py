@@ -8,6 +8,7 @@ import typer
 from llmgw_ctl import canary
 from llmgw_ctl.failures import CommandError
 from llmgw_ctl.options import (
+    AnyName,
     Detach,
     EngineArgs,
     File,
@@ -30,12 +31,14 @@ from llmgwd.protocol.messages import (
     AddModel,
     FindLogs,
     ListModels,
+    ListUpdates,
     Logs,
     Models,
     RemoveModel,
     Rollback,
     ShowModel,
     Update,
+    Updates,
 )
 
 app = typer.Typer(no_args_is_help=True, help="Models: what is served, from which weights, and their canaries.")
@@ -89,6 +92,20 @@ def list_models(ctx: typer.Context, json: Json = False) -> None:
     from llmgw_ctl.render.screen import draw
 
     draw(model_list(models))
+
+
+@app.command()
+def updates(ctx: typer.Context, name: AnyName = None, json: Json = False) -> None:
+    """Ask the hub what is newer than what the models serve."""
+    with daemon(ctx) as connection:
+        found = connection.ask(ListUpdates(name), Updates).updates
+    if json:
+        document(found)
+        return
+    from llmgw_ctl.render.models import update_list
+    from llmgw_ctl.render.screen import draw
+
+    draw(update_list(found))
 
 
 @app.command()

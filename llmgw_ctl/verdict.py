@@ -76,7 +76,8 @@ def conclude_canary(canary: CanaryView, manner: Manner) -> None:
         words += f": {because}"
     status = STATUS_OF_END.get(canary.phase, ExitStatus.FAILED)
     if status is not ExitStatus.DONE:
-        error = CommandError(words, canary.next, status, code=f"canary_{canary.phase}")
+        figures = f"its figures: `llmgw ctl model canaries {canary.model} --ended`"
+        error = CommandError(words, figures, status, code=f"canary_{canary.phase}")
         error.documented = manner.json
         raise error
     if not manner.silent:

@@ -68,6 +68,7 @@ class WeightsSettings(Section, frozen=True):
 class HubSettings(Section, frozen=True):
     endpoint: str = "https://huggingface.co"
     token_file: Path | None = None
+    check_every: Seconds = Seconds(3600)
 
 
 class CanarySettings(Section, frozen=True):
@@ -91,12 +92,19 @@ class EngineSettings(Section, frozen=True):
     env: dict[str, str] = {}
 
 
+class ScalingSettings(Section, frozen=True):
+    """How many replicas; `min` and `max` are the same for now."""
+
+    min: int = 1
+    max: int = 1
+
+
 class DeclaredModel(Section, frozen=True):
     name: str
     path: Path
     engine: str = "llamacpp"
     engine_args: tuple[str, ...] = ()
-    replicas: int = 1
+    scaling: ScalingSettings = ScalingSettings()
     aliases: tuple[str, ...] = ()
     description: str = ""
 
@@ -211,9 +219,16 @@ def _check(settings: Settings) -> None:
         "gateway.max_body": settings.gateway.max_body,
         "weights.keep_revisions": settings.weights.keep_revisions,
         "canary.every": settings.canary.every,
+        "hub.check_every": settings.hub.check_every,
     }
     for index, model in enumerate(settings.models):
-        positive[f"models[{index}].replicas"] = model.replicas
+        positive[f"models[{index}].scaling.min"] = model.scaling.min
+        if model.scaling.max != model.scaling.min:
+            raise unusable(
+                "bad_config",
+                f"models[{index}].scaling.max is {model.scaling.max}: expected {model.scaling.min}, the same as min; "
+                "a number of replicas that follows the load is not supported",
+            )
         if not model.path.is_absolute():
             raise unusable("bad_config", f"models[{index}].path is {str(model.path)!r}: expected an absolute path")
     for where, number in positive.items():

@@ -32,6 +32,7 @@ from llmgwd.jobs.services import Services
 from llmgwd.notify import Notifier
 from llmgwd.store.processes import ProcessRow
 from llmgwd.store.store import Store
+from llmgwd.updates import keep_checking
 from llmgwd.watch import watch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
@@ -114,6 +115,7 @@ class Daemon:
             await declare(services, wanted)
             await self._wait_for_gateway(link)
             tasks.start_soon(watch, services)
+            tasks.start_soon(keep_checking, services)
             tasks.start_soon(serve_admin, admin_socket, admin_app(answers.status))
             await tasks.start(ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}").serve)
             task_status.started()
@@ -152,7 +154,7 @@ class Daemon:
             with anyio.fail_after(START_TIMEOUT_S):
                 await link.connected(self._settings.gateway.workers)
         except TimeoutError:
-            said = process.log_tail(self._state / "logs" / "gateway.log")
+            said = process.last_words(self._state / "logs" / "gateway.log")
             raise LlmgwError("no_gateway", f"the gateway did not start within {START_TIMEOUT_S:g} s: {said}") from None
 
 

@@ -34,7 +34,7 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
                 origin=Origin(path=str(entry.path)),
                 engine=entry.engine,
                 engine_args=entry.engine_args,
-                replicas=entry.replicas,
+                replicas=entry.scaling.min,
                 aliases=entry.aliases,
                 description=entry.description,
                 declared=True,

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,9 @@ import anyio.abc
 import psutil
 
 KILL_WAIT_S = 5.0
+MOST_WORDS = 300
+"""Characters of a log line in a message."""
+TROUBLE = re.compile(r"error|fail|cannot|out of memory|do(es)? not", re.IGNORECASE)
 
 
 async def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> anyio.abc.Process:
@@ -75,13 +79,16 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
-def log_tail(log: Path, lines: int = 3, most_bytes: int = 8192) -> str:
-    """The last lines that say something, in one line; empty when there is no log."""
+def last_words(log: Path, lines: int = 20, most_bytes: int = 16384) -> str:
+    """What a program's log says of its end: the first of its last lines that names a trouble, else the last one."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - most_bytes))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
-        return ""
-    said = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(said[-lines:])
+        return "it left no log"
+    said = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
+    if not said:
+        return "it said nothing"
+    found = next((line for line in said if TROUBLE.search(line)), said[-1])
+    return found if len(found) <= MOST_WORDS else found[: MOST_WORDS - 1] + "…"

@@ -57,10 +57,18 @@ MODEL = {"name": "a", "path": "/a.gguf"}
         ({"canary": {"limits": {"ttft": -1}}}, "canary.limits.ttft is -1: expected more than 0"),
         ({"models": [{"name": "a"}]}, "models[0].path is missing"),
         (
-            {"models": [MODEL, {**MODEL, "replicas": "x"}]},
-            "models[1].replicas is 'x': expected a whole number, got text",
+            {"models": [MODEL, {**MODEL, "scaling": {"max": "x"}}]},
+            "models[1].scaling.max is 'x': expected a whole number, got text",
         ),
-        ({"models": [{**MODEL, "replicas": 0}]}, "models[0].replicas is 0: expected more than 0"),
+        (
+            {"models": [{**MODEL, "scaling": {"max": 3}}]},
+            "models[0].scaling.max is 3: expected 1, the same as min; "
+            "a number of replicas that follows the load is not supported",
+        ),
+        (
+            {"models": [{**MODEL, "scaling": {"min": 0, "max": 0}}]},
+            "models[0].scaling.min is 0: expected more than 0",
+        ),
         ({"models": [{"name": "a", "path": "a.gguf"}]}, "models[0].path is 'a.gguf': expected an absolute path"),
         ({"engines": {"x": {"argv": "foo"}}}, "engines.x.argv is 'foo': expected a list, got text"),
         ({"engines": {"x": {"argv": []}}}, "engines.x.argv is empty: expected the program and its arguments"),

@@ -6,9 +6,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from llmgw_ctl.render.screen import Listing, facts, state, text
-from llmgw_ctl.render.words import UNKNOWN, counted, percent, size, source
+from llmgw_ctl.render.words import UNKNOWN, counted, percent, short, size, source
 from llmgwd.protocol.states import JobKind, ReplicaState
-from llmgwd.protocol.views import ModelView, OriginView, ReplicaView
+from llmgwd.protocol.views import ModelView, OriginView, ReplicaView, UpdateView
 
 
 def model_list(models: Sequence[ModelView]) -> RenderableType:
@@ -22,6 +22,16 @@ def model_list(models: Sequence[ModelView]) -> RenderableType:
         row = [text(model.name, "bold"), readiness(model), text(model.engine), *given, text(source(model.origin))]
         rows.append(row)
     return Listing(titles, rows)
+
+
+def update_list(updates: Sequence[UpdateView]) -> RenderableType:
+    if not updates:
+        return text("no models; add one with `llmgw ctl model add NAME --repo ORG/REPO`")
+    rows = []
+    for update in updates:
+        latest = text(short(update.latest) if update.latest else UNKNOWN, "green" if update.newer else "")
+        rows.append([text(update.model, "bold"), text(short(update.revision)), latest, text(update.summary)])
+    return Listing(["NAME", "SERVES", "LATEST", "CHANGES"], rows)
 
 
 def readiness(model: ModelView) -> Text:

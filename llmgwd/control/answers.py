@@ -10,9 +10,10 @@ from llmgwd.control.verbs import Verbs
 from llmgwd.domain.errors import unknown
 from llmgwd.jobs.services import Services
 from llmgwd.protocol import messages as m
-from llmgwd.protocol.views import StatusView
+from llmgwd.protocol.views import CanaryView, StatusView, UpdateView
+from llmgwd.updates import check
 
-Reply = m.Status | m.Models | m.Canaries | m.Jobs | m.Events | m.Logs | m.Started | m.Done
+Reply = m.Status | m.Models | m.Canaries | m.Jobs | m.Events | m.Updates | m.Logs | m.Started | m.Done
 Update = m.JobChanged | m.CanaryChanged
 
 
@@ -42,6 +43,8 @@ class Answers:
         }
         if act := acting.get(type(request)):
             return await act(request, by)
+        if isinstance(request, m.ListUpdates):
+            return m.Updates(await self._updates(request.name))
         return self._look_up(request)
 
     def _look_up(self, request: m.Request) -> Reply:
@@ -94,7 +97,12 @@ class Answers:
             yield m.CanaryChanged(canary_view(self.services, canary))
             await changed.wait()
 
-    def _canaries(self, name: str | None, ended: bool) -> list[Any]:
+    async def _updates(self, name: str | None) -> list[UpdateView]:
+        models = self.services.store.models
+        asked = [models.get(name)] if name is not None else [each for each in models.all() if each.canary_of is None]
+        return [await check(self.services, model) for model in asked]
+
+    def _canaries(self, name: str | None, ended: bool) -> list[CanaryView]:
         store = self.services.store
         if name is not None:
             store.models.get(name)

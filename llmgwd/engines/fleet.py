@@ -167,7 +167,7 @@ class Fleet:
     def _check_alive(self, replica: Replica) -> None:
         assert replica.process is not None
         if replica.process.returncode is not None:
-            said = process.log_tail(replica.log)
+            said = process.last_words(replica.log)
             raise LlmgwError(
                 "engine_ended",
                 f"the engine ended with status {replica.process.returncode} before it was ready: {said}",
@@ -179,7 +179,7 @@ class Fleet:
         assert replica.process is not None
         status = await replica.process.wait()
         await self._end(replica)
-        self._fell(replica, f"the engine ended with status {status}: {process.log_tail(replica.log)}")
+        self._fell(replica, f"the engine ended with status {status}: {process.last_words(replica.log)}")
 
     def _fell(self, replica: Replica, why: str) -> None:
         replica.state, replica.detail = ReplicaState.FAILED, why

@@ -8,9 +8,11 @@ from llmgwd.gateway.admission import check_key
 from llmgwd.gateway.answers import RefusedError, answer, error_json
 from llmgwd.gateway.chunked import ChunkedBody, too_large
 from llmgwd.gateway.exchange import Exchange
-from llmgwd.gateway.heads import RequestHead, parse, why_malformed
+from llmgwd.gateway.heads import HeadParser, RequestHead, why_malformed
 from llmgwd.gateway.state import Gateway
 
+_HEADS = HeadParser(forwards_authorization=True)
+"""For the time before the first table."""
 _LINGER_S = 2.0
 _NEVER = float("inf")
 _CANNOT_BE_HEAD = re.compile(rb"(?<!\r)\n|\r[^\n]|\x00")
@@ -30,6 +32,7 @@ class ClientConnection(asyncio.Protocol):
         "_is_in_head",
         "_is_lingering",
         "_is_reading",
+        "_length",
         "_transport",
         "is_paused",
     )
@@ -41,6 +44,7 @@ class ClientConnection(asyncio.Protocol):
         self._head: RequestHead | None = None
         self._chunked: ChunkedBody | None = None
         self._exchange: Exchange | None = None
+        self._length = 0
         self._deadline = _NEVER
         self._is_advancing = False
         self._is_in_head = False
@@ -74,14 +78,18 @@ class ClientConnection(asyncio.Protocol):
             transport.close()
 
     def refuse(self, refusal: RefusedError, head: RequestHead | None) -> bool:
-        """Writes the error; whether the connection can be kept."""
-        close = refusal.closes or self._gateway.is_finishing or head is None or not head.keep_alive
+        """Writes the error; whether the connection can be kept. `head` is None when it was not understood."""
         body = error_json(refusal.status, refusal.code, refusal.message, refusal.param)
+        return self.answer(refusal.status, body, refusal.headers, None if refusal.closes else head)
+
+    def answer(self, status: int, body: bytes, lines: bytes, head: RequestHead | None) -> bool:
+        """Writes the gateway's own JSON reply; whether the connection can be kept."""
+        close = self._gateway.is_finishing or head is None or not head.keep_alive
         self.write(
             answer(
-                refusal.status,
+                status,
                 body,
-                headers=refusal.headers,
+                headers=lines,
                 close=close,
                 keep_alive_said=head is not None and head.minor == 0,
                 without_body=head is not None and head.method == b"HEAD",
@@ -181,7 +189,7 @@ class ClientConnection(asyncio.Protocol):
             head = self._take_head()
             if head is None:
                 return False
-        body = self._take_body(head)
+        body = self._take_body()
         if body is None:
             self._head = head
             self._deadline = self._gateway.loop.time() + self._gateway.settings.body_timeout_s
@@ -208,13 +216,13 @@ class ClientConnection(asyncio.Protocol):
         raw = bytes(buffer[:end])
         del buffer[:end]
         table = self._gateway.table
-        head = parse(raw, forwards_authorization=table is None or table.key_hashes is None)
+        head, self._length = (table.heads if table is not None else _HEADS).parse(raw)
         check_key(table, head)
-        if head.content_length > self._gateway.settings.max_body_bytes:
+        if self._length > self._gateway.settings.max_body_bytes:
             raise too_large(self._gateway.settings.max_body_bytes)
         if head.chunked:
             self._chunked = ChunkedBody(self._gateway.settings.max_body_bytes)
-        if head.expects_continue and not buffer and (head.chunked or head.content_length):
+        if head.expects_continue and not buffer and (head.chunked or self._length):
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return head
 
@@ -228,10 +236,10 @@ class ClientConnection(asyncio.Protocol):
             self._is_in_head = True
             self._deadline = self._gateway.loop.time() + self._gateway.settings.head_timeout_s
 
-    def _take_body(self, head: RequestHead) -> bytes | None:
+    def _take_body(self) -> bytes | None:
         if self._chunked is not None:
             return self._chunked.take(self._buffer)
-        length = head.content_length
+        length = self._length
         if length == 0:
             return b""
         if len(self._buffer) < length:

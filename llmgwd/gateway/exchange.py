@@ -8,15 +8,14 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from llmgwd.gateway import framing
-from llmgwd.gateway.answers import RefusedError, answer, connection_line
+from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.ask import Ask, Kind
-from llmgwd.gateway.framing import Framing
+from llmgwd.gateway.framing import ReplyWriter
 from llmgwd.gateway.heads import RequestHead
 from llmgwd.gateway.local import local_reply
 from llmgwd.gateway.meter import judge
-from llmgwd.gateway.readers import JsonReader, PlainReader, Reader, StreamReader
-from llmgwd.gateway.routing import Choice, find_model, no_replica, still_right
+from llmgwd.gateway.readers import Reader, reader_for
+from llmgwd.gateway.routing import Choice, choose_again, find_model, no_replica
 from llmgwd.gateway.state import Gateway
 from llmgwd.gateway.table import Replica, Table
 from llmgwd.gateway.upstream import UpstreamConnection
@@ -44,13 +43,10 @@ class Exchange:
         "_connecting",
         "_connection",
         "_deadline",
-        "_framing",
         "_gateway",
         "_has_ended",
         "_has_moved",
         "_head",
-        "_is_head_sent",
-        "_keep",
         "_reader",
         "_replica",
         "_rescued_from",
@@ -59,6 +55,7 @@ class Exchange:
         "_table",
         "_tried",
         "_was_paused",
+        "_writer",
     )
 
     def __init__(self, gateway: Gateway, client: "ClientConnection", head: RequestHead, body: bytes) -> None:
@@ -74,10 +71,8 @@ class Exchange:
         self._connecting: asyncio.Task[UpstreamConnection] | None = None
         self._connection: UpstreamConnection | None = None
         self._reader: Reader | None = None
-        self._framing = Framing.NO_BODY
         self._status = 0
-        self._keep = head.keep_alive
-        self._is_head_sent = False
+        self._writer = ReplyWriter(client, head)
         self._has_ended = False
         self._has_moved = False
         self._was_paused = False
@@ -141,34 +136,34 @@ class Exchange:
 
     def _send_if_right(self, connection: UpstreamConnection) -> None:
         """Sends, unless a new table came while connecting: after its acknowledgement nothing may follow the old."""
-        table, replica, choice = self._gateway.table, self._replica, self._choice
-        assert table is not None
-        assert replica is not None
-        assert choice is not None
-        if table is self._table or still_right(choice, table, replica):
-            self._send(connection)
-            return
-        connection.close()
-        self._leave_replica()
-        self._again()
+        if self._gateway.table is not self._table:
+            try:
+                self._choose_again()
+            except RefusedError as refusal:
+                connection.close()
+                self._refuse(refusal)
+                return
+            assert self._choice is not None
+            if self._replica not in self._choice.arm.replicas:
+                connection.close()
+                self._leave_replica()
+                self._again()
+                return
+        self._send(connection)
 
     def _again(self) -> None:
-        """Chooses anew by the present table, for a request that no engine has seen: its arm if that still serves."""
-        assert self._ask is not None
-        assert self._choice is not None
+        """Another attempt, for a request that no engine has seen, by the present table."""
         try:
-            model = find_model(self._gateway.table, self._ask.model)
-            canary = model.canary
-            wants_canary = self._choice.arm.arm is Arm.CANARY and canary is not None and canary.replicas
-            if wants_canary and canary is not None and (model.share_parts > 0 or self._choice.is_forced):
-                self._choice = Choice(model, canary, self._choice.is_forced)
-            elif self._choice.arm.arm is Arm.CANARY and self._choice.is_forced:
-                self._choice = self._gateway.splits.choose(model, b"", self._head.arm)
-            else:
-                self._choice = Choice(model, model.stable, self._choice.is_forced)
+            self._choose_again()
             self._attempt()
         except RefusedError as refusal:
             self._refuse(refusal)
+
+    def _choose_again(self) -> None:
+        assert self._ask is not None
+        assert self._choice is not None
+        self._table = self._gateway.table
+        self._choice = choose_again(self._choice, self._table, self._ask.model)
 
     def _send(self, connection: UpstreamConnection) -> None:
         head, ask, replica = self._head, self._ask, self._replica
@@ -190,7 +185,9 @@ class Exchange:
                 self._rescue()
                 return
             self._status = connection.status
-            reader = self._reader = self._reader_for(connection)
+            assert self._ask is not None
+            assert self._replica is not None
+            reader = self._reader = reader_for(self._ask, self._replica.served_name, connection)
         self._has_moved = True
         out = reader.feed(data, time.monotonic()) if data else b""
         if complete:
@@ -212,7 +209,7 @@ class Exchange:
             self._connect(self._replica)
         elif self._can_be_rescued():
             self._rescue()
-        elif self._is_head_sent:
+        elif self._writer.is_begun:
             self._break_off(connection, reset=reset)
         else:
             self._fail(502, f"the engine did not answer: {why}", Outcome.ERROR)
@@ -234,7 +231,7 @@ class Exchange:
 
     def _can_be_rescued(self) -> bool:
         choice = self._choice
-        if choice is None or choice.arm.arm is not Arm.CANARY or choice.is_forced or self._is_head_sent:
+        if choice is None or choice.arm.arm is not Arm.CANARY or choice.is_forced or self._writer.is_begun:
             return False
         table = self._gateway.table
         model = table.models.get(choice.model.name) if table is not None else None
@@ -264,68 +261,30 @@ class Exchange:
         assert self._ask is not None
         return self._ask.kind
 
-    def _reader_for(self, connection: UpstreamConnection) -> Reader:
-        ask, replica = self._ask, self._replica
-        assert ask is not None
-        assert replica is not None
-        if not 200 <= connection.status < 300 or self._head.method == b"HEAD":
-            return PlainReader()
-        content_type = b""
-        for name, value in connection.headers:
-            lowered = name.lower()
-            if lowered == b"content-type":
-                content_type = value.lower()
-            elif lowered == b"content-encoding":
-                return PlainReader()
-        asked = ask.model if replica.served_name != ask.model else None
-        if content_type.startswith(b"text/event-stream"):
-            return StreamReader(ask.kind, asked, ask.counts_added)
-        if b"json" in content_type:
-            return JsonReader(ask.kind, asked)
-        return PlainReader()
-
     def _write(self, connection: UpstreamConnection, out: bytes, complete: bool) -> None:
-        """One write: the head if it is still due, these bytes, and the end if they are the last."""
-        if self._is_head_sent:
-            how = self._framing
-            head = b""
-        else:
-            head = self._open(connection, len(out), complete)
-            how = self._framing
-        if how is Framing.CHUNKED:
-            if not complete:
-                self._client.write(b"%b%x\r\n%b\r\n" % (head, len(out), out))
-            elif out:
-                self._client.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (head, len(out), out))
-            else:
-                self._client.write(head + b"0\r\n\r\n")
-        elif head or out:
-            self._client.write(head if how is Framing.NO_BODY else head + out)
-
-    def _open(self, connection: UpstreamConnection, first: int, complete: bool) -> bytes:
-        assert self._reader is not None
+        reader, writer = self._reader, self._writer
+        if writer.is_begun:
+            writer.go_on(out, complete=complete)
+            return
+        assert reader is not None
         assert self._choice is not None
-        how = framing.framing_for(self._head, connection, changes=self._reader.changes, complete=complete)
-        self._framing = how
-        self._is_head_sent = True
-        length = first if complete and how is Framing.LENGTH else connection.content_length
-        self._keep = self._keep and how is not Framing.CLOSE and not self._gateway.is_finishing
-        own = self._choice.arm.header
+        lines = self._choice.arm.header
         if self._rescued_from is not None:
-            own += b"x-llmgw-rescued: 1\r\n"
-        own += connection_line(not self._keep, self._head.minor == 0)
-        return framing.reply_head(connection, how, length, own)
+            lines += b"x-llmgw-rescued: 1\r\n"
+        if self._gateway.is_finishing:
+            writer.keeps_alive = False
+        writer.begin(connection, out, lines, changes=reader.changes, complete=complete)
 
     def _break_off(self, connection: UpstreamConnection, *, reset: bool) -> None:
         """The reply ended early with part of it sent: the client is told where that cannot be mistaken for content."""
         reader = self._reader
         assert reader is not None
         out = reader.abandon()
-        if reader.streamed and reader.at_boundary and self._framing in (Framing.CHUNKED, Framing.CLOSE):
+        if reader.streamed and reader.at_boundary and self._writer.takes_events:
             out += _BROKEN_EVENT
         if out:
             self._write(connection, out, complete=False)
-        self._keep = False
+        self._writer.keeps_alive = False
         outcome = judge(self._kind, self._status, reader.facts, streamed=reader.streamed, whole=False)
         self._end(Outcome.ERROR if reset and outcome is Outcome.TRUNCATED else outcome)
 
@@ -333,7 +292,6 @@ class Exchange:
 
     def client_left(self) -> None:
         self._drop_attempt()
-        self._keep = False
         outcome = Outcome.CANCELLED
         if self._reader is not None and (self._reader.facts.finished or self._reader.facts.failed):
             # It had all there was to have; many clients close at the last event rather than at the end.
@@ -369,7 +327,7 @@ class Exchange:
             connection.close()
             if self._can_be_rescued():
                 self._rescue()
-            elif self._is_head_sent:
+            elif self._writer.is_begun:
                 self._break_off(connection, reset=True)
             else:
                 timeout_s = self._gateway.settings.reply_timeout_s
@@ -378,19 +336,9 @@ class Exchange:
     # ends
 
     def _answer_locally(self, status: int, body: bytes, lines: bytes) -> None:
-        self._keep = self._keep and not self._gateway.is_finishing
-        self._client.write(
-            answer(
-                status,
-                body,
-                headers=lines,
-                close=not self._keep,
-                keep_alive_said=self._head.minor == 0,
-                without_body=self._head.method == b"HEAD",
-            )
-        )
+        keep = self._client.answer(status, body, lines, self._head)
         self._has_ended = True
-        self._client.exchange_done(keep=self._keep)
+        self._client.exchange_done(keep=keep)
 
     def _refuse(self, refusal: RefusedError) -> None:
         """Answers with the gateway's own error; no arm is charged for it."""
@@ -412,7 +360,7 @@ class Exchange:
         self._has_ended = True
         self._leave_replica()
         self._account(outcome)
-        self._client.exchange_done(keep=self._keep)
+        self._client.exchange_done(keep=self._writer.keeps_alive)
 
     def _account(self, outcome: Outcome) -> None:
         choice = self._choice
@@ -421,7 +369,7 @@ class Exchange:
         ledger = self._gateway.ledger
         if self._rescued_from is not None:
             # Stable's own figures must not hold the requests that a bad canary sent it.
-            if self._is_head_sent:
+            if self._writer.is_begun:
                 ledger.rescued(self._rescued_from)
         elif choice.is_forced:
             ledger.forced(choice.arm.key)

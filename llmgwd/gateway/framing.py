@@ -1,26 +1,15 @@
-"""The head of a relayed reply: which headers pass, and how the body's end is told to this client."""
+"""A relayed reply as the client gets it: its head, and how the body's end is told to this client."""
 
 from enum import Enum
+from typing import TYPE_CHECKING
 
-from llmgwd.gateway.answers import reason_phrase
+from llmgwd.gateway.answers import connection_line, reason_phrase
 from llmgwd.gateway.heads import RequestHead
 from llmgwd.gateway.upstream import UpstreamConnection
 
-_NOT_FORWARDED = frozenset(
-    (
-        b"connection",
-        b"keep-alive",
-        b"proxy-connection",
-        b"proxy-authenticate",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-        b"content-length",
-        b"x-llmgw-arm",
-        b"x-llmgw-rescued",
-    )
-)
+if TYPE_CHECKING:
+    from llmgwd.gateway.client import ClientConnection
+
 _BODILESS = frozenset((204, 304))
 
 
@@ -33,32 +22,68 @@ class Framing(Enum):
     CLOSE = "close"
 
 
-def framing_for(request: RequestHead, reply: UpstreamConnection, *, changes: bool, complete: bool) -> Framing:
-    """The framing of a reply whose first bytes are about to leave. `complete` when nothing comes after them."""
+class ReplyWriter:
+    """Writes one reply, its head together with its first bytes."""
+
+    __slots__ = ("_client", "_framing", "_request", "is_begun", "keeps_alive")
+
+    def __init__(self, client: "ClientConnection", request: RequestHead) -> None:
+        self._client = client
+        self._request = request
+        self._framing = Framing.NO_BODY
+        self.is_begun = False
+        """Whether the client has been sent any byte."""
+        self.keeps_alive = request.keep_alive
+        """Whether the connection may serve another request; settled once the head is written."""
+
+    @property
+    def takes_events(self) -> bool:
+        """Whether bytes that the engine did not announce can be added at the end."""
+        return self._framing is Framing.CHUNKED or self._framing is Framing.CLOSE
+
+    def begin(self, reply: UpstreamConnection, out: bytes, own_lines: bytes, *, changes: bool, complete: bool) -> None:
+        """Writes the head and the first bytes.
+
+        `own_lines` are the gateway's headers, `changes` says that the body may differ in length from what the engine
+        announced, `complete` that these bytes are all of it.
+        """
+        request = self._request
+        how = self._framing = _framing(request, reply, changes=changes, complete=complete)
+        self.is_begun = True
+        self.keeps_alive = self.keeps_alive and how is not Framing.CLOSE
+        lines = [b"HTTP/1.1 %d %b" % (reply.status, reason_phrase(reply.status)), *reply.lines]
+        if how is Framing.CHUNKED:
+            lines.append(b"Transfer-Encoding: chunked")
+        elif how is Framing.LENGTH and complete:
+            lines.append(b"Content-Length: %d" % len(out))
+        elif how is not Framing.CLOSE and reply.content_length is not None:
+            lines.append(b"Content-Length: %d" % reply.content_length)
+        end = own_lines + connection_line(not self.keeps_alive, request.minor == 0) + b"\r\n"
+        lines.append(end)
+        self._write(b"\r\n".join(lines), out, complete)
+
+    def go_on(self, out: bytes, *, complete: bool) -> None:
+        """Writes more of the body."""
+        self._write(b"", out, complete)
+
+    def _write(self, head: bytes, out: bytes, complete: bool) -> None:
+        how = self._framing
+        if how is Framing.CHUNKED:
+            if not complete:
+                self._client.write(b"%b%x\r\n%b\r\n" % (head, len(out), out))
+            elif out:
+                self._client.write(b"%b%x\r\n%b\r\n0\r\n\r\n" % (head, len(out), out))
+            else:
+                self._client.write(head + b"0\r\n\r\n")
+        elif how is Framing.NO_BODY:
+            self._client.write(head)
+        elif head or out:
+            self._client.write(head + out)
+
+
+def _framing(request: RequestHead, reply: UpstreamConnection, *, changes: bool, complete: bool) -> Framing:
     if request.method == b"HEAD" or reply.status in _BODILESS:
         return Framing.NO_BODY
     if complete or (reply.content_length is not None and not changes):
         return Framing.LENGTH
     return Framing.CHUNKED if request.minor == 1 else Framing.CLOSE
-
-
-def reply_head(reply: UpstreamConnection, framing: Framing, length: int | None, own_lines: bytes) -> bytes:
-    """The head as the client gets it. `length` is for LENGTH, or what a reply to HEAD announced; None says nothing."""
-    lines = [b"HTTP/1.1 %d %b" % (reply.status, reason_phrase(reply.status))]
-    nominated = _nominated(reply)
-    for name, value in reply.headers:
-        lowered = name.lower()
-        if lowered not in _NOT_FORWARDED and lowered not in nominated:
-            lines.append(name + b": " + value)
-    if framing is Framing.CHUNKED:
-        lines.append(b"Transfer-Encoding: chunked")
-    elif length is not None and framing is not Framing.CLOSE:
-        lines.append(b"Content-Length: %d" % length)
-    return b"\r\n".join(lines) + b"\r\n" + own_lines + b"\r\n"
-
-
-def _nominated(reply: UpstreamConnection) -> frozenset[bytes]:
-    for name, value in reply.headers:
-        if name.lower() == b"connection" and value.lower() not in (b"close", b"keep-alive"):
-            return frozenset(option.strip() for option in value.lower().split(b","))
-    return frozenset()

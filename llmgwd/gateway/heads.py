@@ -21,17 +21,21 @@ _SPECIAL = re.compile(
 )
 _FORWARDED_SPECIAL = frozenset((b"content-type", b"authorization"))
 _METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
-_DIGITS = re.compile(rb"[0-9]{1,18}")
+_LENGTH_LINE = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
+_REMEMBERED = 512
+_REMEMBERED_BYTES = 4096
 
 
 class RequestHead:
-    """What one request's head says. Header values are stripped; an absent header is empty."""
+    """What heads that differ at most in their Content-Length say. Never changed once read.
+
+    Header values are stripped; an absent header is empty.
+    """
 
     __slots__ = (
         "arm",
         "authorization",
         "chunked",
-        "content_length",
         "content_type",
         "expects_continue",
         "keep_alive",
@@ -54,7 +58,6 @@ class RequestHead:
         self.minor = minor
         """Of the HTTP version: 0 or 1."""
         self.keep_alive = minor == 1
-        self.content_length = 0
         self.chunked = False
         self.expects_continue = False
         self.lines = b""
@@ -66,8 +69,45 @@ class RequestHead:
         self.model = b""
 
 
-def parse(head: bytes, *, forwards_authorization: bool) -> RequestHead:
-    """Reads a head that ends in its empty line. Raises RefusedError for anything that is not plain HTTP/1.0 or 1.1."""
+class HeadParser:
+    """Reads heads, and remembers what it read: one client's heads differ in little but their Content-Length."""
+
+    __slots__ = ("_forwards_authorization", "_known")
+
+    def __init__(self, *, forwards_authorization: bool) -> None:
+        self._forwards_authorization = forwards_authorization
+        self._known: dict[bytes, RequestHead] = {}
+
+    def parse(self, head: bytes) -> tuple[RequestHead, int]:
+        """What a head that ends in its empty line says, and the length of its body unless that is chunked.
+
+        Raises RefusedError for anything that is not plain HTTP/1.0 or 1.1.
+        """
+        length = 0
+        found = _LENGTH_LINE.search(head)
+        rest = head
+        if found is not None:
+            # What is left is read without this line, and refused if it holds another length of any kind.
+            length = int(found[1])
+            rest = head[: found.start()] + head[found.end() :]
+        known = self._known.get(rest)
+        if known is None:
+            known = self._remember(rest)
+        if found is not None and known.chunked:
+            raise _bad("Content-Length and Transfer-Encoding are both given")
+        return known, length
+
+    def _remember(self, rest: bytes) -> RequestHead:
+        head = _parse(rest, forwards_authorization=self._forwards_authorization)
+        if len(rest) <= _REMEMBERED_BYTES:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[rest] = head
+        return head
+
+
+def _parse(head: bytes, *, forwards_authorization: bool) -> RequestHead:
+    """Reads a head whose one good Content-Length line, if any, has been taken out."""
     match = _GRAMMAR.fullmatch(head)
     if match is None:
         raise why_malformed(head)
@@ -94,13 +134,10 @@ def parse(head: bytes, *, forwards_authorization: bool) -> RequestHead:
 
 def _read_special(head: RequestHead, special: list[tuple[bytes, bytes]]) -> None:
     hosts = 0
-    length: bytes | None = None
     for name, value in special:
         if name == b"content-length":
-            if length is not None:
-                raise _bad("Content-Length is given more than once")
-            length = value
-        elif name == b"host":
+            raise _bad("Content-Length is given more than once, or is not a plain decimal number")
+        if name == b"host":
             hosts += 1
         elif name == b"content-type":
             head.content_type = value
@@ -114,12 +151,6 @@ def _read_special(head: RequestHead, special: list[tuple[bytes, bytes]]) -> None
             _read_rare(head, name, value)
     if hosts > 1 or (hosts == 0 and head.minor == 1):
         raise _bad("an HTTP/1.1 request has exactly one Host header")
-    if length is not None:
-        if head.chunked:
-            raise _bad("Content-Length and Transfer-Encoding are both given")
-        if _DIGITS.fullmatch(length) is None:
-            raise _bad("Content-Length is not a plain decimal number")
-        head.content_length = int(length)
 
 
 def _read_connection(head: RequestHead, value: bytes) -> None:

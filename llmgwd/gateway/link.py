@@ -56,7 +56,7 @@ class Link(asyncio.Protocol):
             attempt = 1
             await self._report_until_lost()
             _log.warning("link lost path=%s", self._path)
-            await asyncio.sleep(_BACKOFF_S[0])
+            await asyncio.sleep(_BACKOFF_S[1])
 
     async def settle(self) -> None:
         """Returns once the daemon has acknowledged everything there is to tell."""

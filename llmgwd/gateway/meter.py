@@ -94,7 +94,7 @@ class Chunk(msgspec.Struct):
 
     @property
     def finishes(self) -> bool:
-        return bool(self.choices) and any(choice.finish_reason is not None for choice in self.choices or ())
+        return bool(self.choices) and any(choice.finish_reason for choice in self.choices or ())
 
 
 class _Reason(msgspec.Struct):
@@ -140,8 +140,9 @@ def is_ordinary(data: bytes) -> bool:
 
     False may be wrong, true never: quotes inside a JSON string are escaped, so a key's text is a key.
     """
+    unfinished = data.count(b'"finish_reason":null') or data.count(b'"finish_reason": null')
     return (
-        data.count(b"finish_reason") == data.count(b'"finish_reason":null')
+        data.count(b"finish_reason") == unfinished
         and b'"usage"' not in data
         and b'"error"' not in data
         and b"[DONE]" not in data
@@ -209,7 +210,7 @@ def _read_chunk(chunk: Chunk, facts: Facts, now: float | None) -> None:
         if _says(choice.delta) or choice.text or _says(choice.message):
             facts.answered = True
             _token(facts, now)
-        if choice.finish_reason is not None:
+        if choice.finish_reason:
             facts.finished = True
             facts.length_limited |= choice.finish_reason == "length"
     if chunk.timings is not None:

@@ -3,9 +3,10 @@
 import msgspec
 
 from llmgwd.gateway import splice
-from llmgwd.gateway.ask import Kind
+from llmgwd.gateway.ask import Ask, Kind
 from llmgwd.gateway.meter import Chunk, Facts, is_ordinary, read_event, read_whole
 from llmgwd.gateway.sse import Event, EventCutter, in_raw
+from llmgwd.gateway.upstream import UpstreamConnection
 
 MAX_READ_BYTES = 16 * 1024 * 1024
 """A JSON body that is longer passes unread."""
@@ -91,7 +92,18 @@ class StreamReader:
 
     streamed = True
 
-    __slots__ = ("_asked", "_cutter", "_held", "_kind", "_skips_ordinary", "_strips", "changes", "facts")
+    __slots__ = (
+        "_asked",
+        "_cutter",
+        "_held",
+        "_kind",
+        "_may_pass",
+        "_skips_ordinary",
+        "_strips",
+        "_value",
+        "changes",
+        "facts",
+    )
 
     def __init__(self, kind: Kind, asked: str | None, strips_usage: bool) -> None:
         """`strips_usage` takes the usage chunk out again that the client did not ask for."""
@@ -101,8 +113,10 @@ class StreamReader:
         self._asked = asked
         self._strips = strips_usage
         self._skips_ordinary = kind is Kind.CHAT or kind is Kind.COMPLETIONS
+        self._may_pass = self._skips_ordinary and asked is None
         self._cutter = EventCutter()
-        self._held: Event | None = None
+        self._value = msgspec.json.encode(asked) if asked is not None else b""
+        self._held: bytes | None = None
         """The event with the finish reason, until the next one shows whether anything belongs to it."""
 
     @property
@@ -111,8 +125,8 @@ class StreamReader:
 
     def feed(self, data: bytes, now: float) -> bytes:
         facts = self.facts
-        ordinary = self._skips_ordinary and facts.first_token_at is not None and is_ordinary(data)
-        if ordinary and self._asked is None and self._held is None and self._cutter.is_plain(data):
+        # The way of most chunks; comments take the other, or a ping would pass for the latest token.
+        if facts.first_token_at is not None and self._may_pass and self._held is None and self._is_passing(data):
             facts.last_token_at = now
             return data
         out: list[bytes] = []
@@ -120,6 +134,9 @@ class StreamReader:
             self._pass(event, now, out)
         facts.unreadable |= self._cutter.skipped
         return b"".join(out) if self.changes else data
+
+    def _is_passing(self, data: bytes) -> bool:
+        return data.startswith(b"data:") and self._cutter.is_plain(data) and is_ordinary(data)
 
     def finish(self) -> bytes:
         out: list[bytes] = []
@@ -150,38 +167,52 @@ class StreamReader:
             self._release(out)
             return
         self._release(out)
-        if self._asked is not None and event.data:
-            event = self._renamed(event, self._asked)
+        raw = self._renamed(event) if self._asked is not None else event.raw
         if self._strips and chunk is not None and chunk.finishes:
-            self._held = event
+            self._held = raw
         else:
-            out.append(event.raw)
+            out.append(raw)
 
     def _release(self, out: list[bytes]) -> None:
         if self._held is not None:
-            out.append(self._held.raw)
+            out.append(self._held)
             self._held = None
 
     def _take_timings(self, usage: Event) -> None:
         """Moves llama.cpp's timings to the event that would have carried them without a usage chunk."""
         if self._held is None or b'"timings"' not in usage.data:
             return
-        raw = self._held.raw
+        raw = self._held
         at = raw.rfind(b"}")
         for start, end in splice.value_spans(usage.data, b"timings")[:1]:
             timings = b',"timings":%b' % usage.data[start:end]
-            self._held = self._held._replace(raw=splice.apply(raw, [(at, at, timings)]))
+            self._held = raw[:at] + timings + raw[at:]
 
-    def _renamed(self, event: Event, asked: str) -> Event:
-        if b'"model"' not in event.data or not event.data.lstrip().startswith(b"{"):
-            return event
-        value = msgspec.json.encode(asked)
-        spans = _model_spans(event.data)
-        edits = [(*in_raw(event, span), value) for span in spans]
-        return event._replace(raw=splice.apply(event.raw, edits))
+    def _renamed(self, event: Event) -> bytes:
+        data, raw = event.data, event.raw
+        if b'"model"' not in data or not data.lstrip().startswith(b"{"):
+            return raw
+        spans = _model_spans(data)
+        if len(spans) == 1 and len(event.lines) == 1:
+            ((start, end),) = spans
+            offset = event.lines[0][1]
+            return raw[: start + offset] + self._value + raw[end + offset :]
+        return splice.apply(raw, [(*in_raw(event, span), self._value) for span in spans])
 
 
 Reader = PlainReader | JsonReader | StreamReader
+
+
+def reader_for(ask: Ask, served_name: str, reply: UpstreamConnection) -> Reader:
+    """The reader of a reply whose head is in, from an engine that knows the model by `served_name`."""
+    if not 200 <= reply.status < 300 or reply.is_encoded:
+        return PlainReader()
+    asked = ask.model if served_name != ask.model else None
+    if reply.content_type.startswith(b"text/event-stream"):
+        return StreamReader(ask.kind, asked, ask.counts_added)
+    if b"json" in reply.content_type:
+        return JsonReader(ask.kind, asked)
+    return PlainReader()
 
 
 def renamed(body: bytes, asked: str) -> bytes:
@@ -193,7 +224,8 @@ def renamed(body: bytes, asked: str) -> bytes:
 
 
 def _model_spans(text: bytes) -> list[splice.Span]:
-    spans = splice.value_spans(text, b"model")
+    """Where the name is; anything but a string is not one."""
+    spans = [span for span in splice.value_spans(text, b"model") if text[span[0]] == 0x22]
     if spans or b'"response"' not in text:
         return spans
     # The responses API names the model inside the response that an event is about.

@@ -2,7 +2,7 @@
 
 from llmgwd.domain.split import advance, phase, sticks_to_canary
 from llmgwd.gateway.answers import RefusedError
-from llmgwd.gateway.table import ArmEntry, ModelEntry, Replica, Table
+from llmgwd.gateway.table import ArmEntry, ModelEntry, Table
 from llmgwd.protocol.samples import Arm
 
 _RETRY_LINE = b"Retry-After: 1\r\n"
@@ -29,7 +29,7 @@ class Splits:
         self._phases: dict[str, int] = {}
 
     def choose(self, model: ModelEntry, session: bytes, arm: bytes) -> Choice:
-        """The arm for one request; `session` and `arm` are empty when not given. Raises RefusedError for a wrong arm."""
+        """The arm for a request; `session` and `arm` are empty when not given. Raises RefusedError for a wrong arm."""
         if arm:
             return Choice(model, _forced(model, arm), True)
         canary = model.canary
@@ -61,15 +61,17 @@ def find_model(table: Table | None, name: str) -> ModelEntry:
     return model
 
 
-def still_right(choice: Choice, table: Table, replica: Replica) -> bool:
-    """Whether a request that was not sent yet may go where an older table sent it."""
-    model = table.models.get(choice.model.name)
-    if model is None:
-        return False
-    if choice.arm.arm is Arm.STABLE:
-        return replica in model.stable.replicas
+def choose_again(choice: Choice, table: Table | None, name: str) -> Choice:
+    """The choice by a newer table, for a request that no engine has seen: its arm if that still serves, else stable.
+
+    The split does not move again. Raises RefusedError when the model, or a canary that was insisted on, is gone.
+    """
+    model = find_model(table, name)
+    if choice.is_forced:
+        return Choice(model, _forced(model, choice.arm.arm.value.encode()), True)
     canary = model.canary
-    return canary is not None and replica in canary.replicas and (model.share_parts > 0 or choice.is_forced)
+    keeps_canary = choice.arm.arm is Arm.CANARY and canary is not None and canary.replicas and model.share_parts > 0
+    return Choice(model, canary if keeps_canary and canary is not None else model.stable, False)
 
 
 def no_replica(choice: Choice) -> RefusedError:

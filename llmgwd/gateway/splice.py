@@ -3,10 +3,9 @@
 import json
 import re
 
-_KEY_AT_DEPTH: dict[bytes, re.Pattern[bytes]] = {}
 _TOKEN = re.compile(rb'[{}\[\],:]|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _VALUE_START = re.compile(rb"[ \t\r\n]*")
-_SCALAR = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,}\]\s]+', re.DOTALL)
+_SCALAR_MEMBER = re.compile(rb'\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,{}\[\]\s"]+)', re.DOTALL)
 
 Span = tuple[int, int]
 Edit = tuple[int, int, bytes]
@@ -35,24 +34,17 @@ def apply(text: bytes, edits: list[Edit]) -> bytes:
 
 def _quick_span(text: bytes, key: bytes) -> Span | None:
     """The span of a scalar value, when it can be told without a scan that the one member so named is at the top."""
-    pattern = _KEY_AT_DEPTH.get(key)
-    if pattern is None:
-        pattern = re.compile(rb'"%b"\s*:\s*' % re.escape(key))
-        _KEY_AT_DEPTH[key] = pattern
-    found = pattern.search(text)
+    quoted = b'"%b"' % key
+    before = text.find(quoted)
     # An escape sequence could spell the key a second time: then only a scan is certain.
-    if found is None or b"\\u00" in text or pattern.search(text, found.end()) is not None:
+    if before < 1 or text[before - 1] == 0x5C or text.rfind(quoted) != before or b"\\u00" in text:
         return None
-    before, start = found.start(), found.end()
-    if text[before - 1 : before] == b"\\":
+    value = _SCALAR_MEMBER.match(text, before + len(quoted))
+    if value is None:
         return None
-    value = _SCALAR.match(text, start)
-    if value is None or text[start] in b"{[":
-        return None
-    end = value.end()
     opens_before = text.count(b"{", 0, before) == 1 and text.count(b"[", 0, before) == 0
-    if opens_before or _closes_after(text, end):
-        return start, end
+    if opens_before or _closes_after(text, value.end()):
+        return value.span(1)
     return None
 
 

@@ -6,6 +6,7 @@ from hmac import compare_digest
 import msgspec
 
 from llmgwd.domain.split import parts
+from llmgwd.gateway.heads import HeadParser
 from llmgwd.gateway.upstream import Pool
 from llmgwd.protocol.link import ArmRoute, ModelRoute, ReplicaRoute, Routes
 from llmgwd.protocol.samples import Arm
@@ -75,6 +76,7 @@ class Table:
         """`replica` gives the running record of a route, the same one for the same route."""
         self.version = routes.version
         self.key_hashes = routes.key_hashes
+        self.heads = HeadParser(forwards_authorization=routes.key_hashes is None)
         self.models: dict[str, ModelEntry] = {}
         entries = [_entry(route, replica) for route in routes.models]
         for route, entry in zip(routes.models, entries, strict=True):

@@ -9,6 +9,18 @@ import httptools
 
 MAX_REPLY_HEAD_BYTES = 64 * 1024
 _BODILESS = frozenset((204, 304))
+_NOT_FORWARDED = frozenset(
+    (
+        b"keep-alive",
+        b"proxy-connection",
+        b"proxy-authenticate",
+        b"te",
+        b"trailer",
+        b"upgrade",
+        b"x-llmgw-arm",
+        b"x-llmgw-rescued",
+    )
+)
 
 
 class Receiver(Protocol):
@@ -30,6 +42,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_head_bytes",
         "_head_read",
         "_head_request",
+        "_headers",
         "_keeps_alive",
         "_parser",
         "_paused",
@@ -37,10 +50,12 @@ class UpstreamConnection(asyncio.Protocol):
         "_receiver",
         "_transport",
         "content_length",
-        "headers",
+        "content_type",
         "heard",
         "idle_since",
+        "is_encoded",
         "is_used",
+        "lines",
         "status",
         "until_close",
     )
@@ -66,8 +81,13 @@ class UpstreamConnection(asyncio.Protocol):
         self.heard = False
         """Whether any byte of the reply came."""
         self.status = 0
-        self.headers: list[tuple[bytes, bytes]] = []
+        self._headers: list[tuple[bytes, bytes]] = []
+        self.lines: list[bytes] = []
+        """The reply's header lines that may be forwarded, without their line ends."""
         self.content_length: int | None = None
+        self.content_type = b""
+        self.is_encoded = False
+        """Whether the body is compressed, and so cannot be read here."""
         self.until_close = False
         """Whether only the end of the connection ends the reply."""
 
@@ -177,32 +197,51 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._complete:
-            self.headers.append((name, value))
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self._complete:
             raise ValueError("a second reply to one request")
         status = self._parser.get_status_code()
+        if status < 100:
+            raise ValueError(f"status {status}")
         if status < 200:
             # An interim reply; the one that counts is still to come.
-            self.headers = []
+            self._headers = []
             return
         self.status = status
         self._head_read = True
-        framed = False
-        for name, value in self.headers:
-            lowered = name.lower()
-            if lowered == b"content-length":
-                self.content_length = int(value)
-                framed = True
-            elif lowered == b"transfer-encoding":
-                framed = True
+        framed = self._read_headers()
         bodiless = self._head_request or status in _BODILESS
         self.until_close = not framed and not bodiless
         self._keeps_alive = framed and not self._head_request and self._parser.should_keep_alive()
         if self._head_request:
             # llhttp would wait for the body that the head announces.
             self._complete = True
+
+    def _read_headers(self) -> bool:
+        """Sorts the headers out; whether they say where the body ends."""
+        framed = False
+        lines = self.lines
+        nominated: list[bytes] = []
+        for name, value in self._headers:
+            lowered = name.lower()
+            if lowered == b"content-length":
+                self.content_length = int(value)
+                framed = True
+            elif lowered == b"transfer-encoding":
+                framed = True
+            elif lowered == b"connection":
+                nominated += [option.strip(b" \t") + b":" for option in value.lower().split(b",")]
+            elif lowered not in _NOT_FORWARDED:
+                lines.append(name + b": " + value)
+                if lowered == b"content-type":
+                    self.content_type = value.lower()
+                elif lowered == b"content-encoding":
+                    self.is_encoded = True
+        if nominated:
+            self.lines = [line for line in lines if not line.lower().startswith(tuple(nominated))]
+        return framed
 
     def on_body(self, data: bytes) -> None:
         if self._head_request:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from llmgwd.protocol.exit_status import ExitStatus
-from llmgwd.protocol.views import CanaryView, EventView, JobView, ModelView, StatusView
+from llmgwd.protocol.views import CanaryView, EventView, JobView, ModelView, StatusView, UpdateView
 
 PROTOCOL_VERSION = 1
 
@@ -152,6 +152,12 @@ class ListEvents(msgspec.Struct, frozen=True, tag=True):
     model: str | None = None
 
 
+class ListUpdates(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Updates`, once the hub has been asked."""
+
+    name: str | None = None
+
+
 class FindLogs(msgspec.Struct, frozen=True, tag=True):
     """Answered by `Logs`: the log files of a model's replicas, which the caller reads itself."""
 
@@ -177,6 +183,7 @@ Request = (
     | CancelJob
     | WatchCanary
     | ListEvents
+    | ListUpdates
     | FindLogs
 )
 
@@ -199,6 +206,10 @@ class Jobs(msgspec.Struct, frozen=True, tag=True):
 
 class Events(msgspec.Struct, frozen=True, tag=True):
     events: Sequence[EventView]
+
+
+class Updates(msgspec.Struct, frozen=True, tag=True):
+    updates: Sequence[UpdateView]
 
 
 class Logs(msgspec.Struct, frozen=True, tag=True):
@@ -236,5 +247,17 @@ class CanaryChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 Reply = (
-    Hello | Status | Models | Canaries | Jobs | Events | Logs | Started | Done | Failure | JobChanged | CanaryChanged
+    Hello
+    | Status
+    | Models
+    | Canaries
+    | Jobs
+    | Events
+    | Updates
+    | Logs
+    | Started
+    | Done
+    | Failure
+    | JobChanged
+    | CanaryChanged
 )

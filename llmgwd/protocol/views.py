@@ -138,6 +138,18 @@ class CanaryView(msgspec.Struct, frozen=True):
     job: str | None = None
 
 
+class UpdateView(msgspec.Struct, frozen=True):
+    """What the hub has for a model: `newer` when `latest` changes files that the model serves."""
+
+    model: str
+    repo: str | None
+    revision: str | None
+    latest: str | None
+    """The newest revision; null when the hub did not say."""
+    newer: bool
+    summary: str
+
+
 class EventView(msgspec.Struct, frozen=True):
     """One row of the event log."""
 

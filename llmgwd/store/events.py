@@ -20,6 +20,13 @@ class Events:
         )
         return EventView(cursor.lastrowid or 0, at, by, what, model, before, after, why)
 
+    def happened(self, what: str, model: str, after: str) -> bool:
+        """Whether such a row was ever written."""
+        row = self._connection.execute(
+            "SELECT 1 FROM events WHERE what = ? AND model = ? AND after = ? LIMIT 1", (what, model, after)
+        ).fetchone()
+        return row is not None
+
     def recent(self, limit: int, model: str | None = None) -> list[EventView]:
         """The newest `limit`, in order of time."""
         where = "WHERE model = ?" if model is not None else ""

@@ -21,6 +21,7 @@ from llmgwd.protocol.views import (
     ReplicaView,
     StatusView,
     StepView,
+    UpdateView,
     VerdictView,
 )
 
@@ -187,6 +188,12 @@ def finished(phase: CanaryPhase, reason: str) -> CanaryView:
     return msgspec.structs.replace(CANARY, phase=phase, ended=NOW, reason=reason, next="")
 
 
+UPDATES = (
+    UpdateView("chat", "acme/chat-gguf", "5f3a9c1" + "0" * 33, "9b1c2d3" + "0" * 33, newer=True, summary="weights"),
+    UpdateView("base", None, None, None, newer=False, summary="local weights: there is no repository"),
+)
+
+
 def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
     """The script of a house where every verb succeeds."""
 
@@ -219,6 +226,8 @@ def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
                 yield m.Canaries((finished(CanaryPhase.PROMOTED, "fine after 600 requests"),))
             case m.ListEvents():
                 yield m.Events(EVENTS)
+            case m.ListUpdates():
+                yield m.Updates(UPDATES)
             case m.FindLogs():
                 yield m.Logs(())
             case m.SetPercent(name, percent):

@@ -36,6 +36,9 @@ BEFORE_THE_FIRST_BYTE: dict[str, Script] = {
     "a negative length": sends(OK + b"Content-Length: -2\r\n\r\n{}"),
     "a bad chunk size": sends(OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n"),
     "a protocol switch": sends(b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"),
+    "a status of nothing": sends(b"HTTP/1.1 007 Bond\r\nContent-Length: 2\r\n\r\n{}"),
+    "a bare CR in a header": sends(OK + b"X-A: 1\rX-B: 2\r\nContent-Length: 2\r\n\r\n{}"),
+    "a NUL in a header": sends(OK + b"X-A: 1\x00\r\nContent-Length: 2\r\n\r\n{}"),
     "an endless head": endless_head,
     "half a head": sends(OK, close=True),
     "silence": sends(b"", close=True),
@@ -56,14 +59,20 @@ def test_a_reply_that_cannot_be_understood_is_a_502(rig: Rig, case: str) -> None
 def test_bytes_after_a_reply_reach_nobody(rig: Rig) -> None:
     extra = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"
 
+    dropped = threading.Semaphore(0)
+
     def script(connection: Connection, request: Request) -> None:
         connection.json(answer())
         connection.send(extra)
+        if connection.wait_gone():
+            dropped.release()
 
     name = rig.serve(script)
     with Client(rig.port) as client:
         for _ in range(5):
             assert client.ask(CHAT, {"model": name}).json == answer()
+            # Were the next request on its way already, nobody could tell whose reply this is.
+            assert dropped.acquire(timeout=10)
 
 
 @pytest.mark.parametrize("more", [b"x", OK + b"X-Second: 1\r\nContent-Length: 4\r\n\r\nevil"], ids=["byte", "reply"])
@@ -96,6 +105,11 @@ def test_a_bad_chunk_in_the_middle_ends_the_reply_without_an_end(rig: Rig) -> No
         assert b"upstream_broken" in rest
         assert not rest.endswith(b"0\r\n\r\n")
         assert client.is_closed()
+
+
+def test_a_folded_header_adds_no_line(rig: Rig) -> None:
+    name = rig.serve(sends(OK + b"X-A: 1\r\n X-B: 2\r\nContent-Length: 2\r\n\r\n{}"))
+    assert "x-b" not in ask(rig.port, CHAT, {"model": name}).headers
 
 
 def test_the_engine_cannot_set_the_gateways_own_headers(rig: Rig) -> None:

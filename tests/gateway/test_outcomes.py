@@ -72,7 +72,12 @@ def response_event(kind: str, **more: Any) -> bytes:
 TOOL = chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]})
 TEXT = event({"choices": [{"text": "a", "index": 0, "finish_reason": None}]})
 TEXT_END = event({"choices": [{"text": "", "index": 0, "finish_reason": "length"}]})
-COMPLETED: dict[str, Any] = {"status": "completed", "output": [{}], "usage": {"input_tokens": 3, "output_tokens": 4}, "error": None}
+COMPLETED: dict[str, Any] = {
+    "status": "completed",
+    "output": [{}],
+    "usage": {"input_tokens": 3, "output_tokens": 4},
+    "error": None,
+}
 INCOMPLETE = {"status": "incomplete", "output": [{}], "incomplete_details": {"reason": "max_output_tokens"}}
 DELTA = response_event("response.output_text.delta", delta="a")
 

@@ -1,4 +1,4 @@
-"""A whole llmgw for a test: the real daemon in a process of its own, on fresh ports and folders, and its command line."""
+"""A whole llmgw for a test: the real daemon as a process, on fresh ports and folders, and its command line."""
 
 import json
 import os

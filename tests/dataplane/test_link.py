@@ -1,0 +1,131 @@
+"""The daemon's end of the link, with scripted workers on a real socket."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import msgspec
+import pytest
+
+from llmgwd.dataplane.link import Link
+from llmgwd.protocol.framing import FrameReader, frame
+from llmgwd.protocol.link import FromWorker, Report, ReportTaken, Routes, RoutesApplied, ToWorker, WorkerHello
+from llmgwd.protocol.samples import Arm, ArmSample, Outcome
+
+pytestmark = pytest.mark.anyio
+SAMPLE = ArmSample("chat", Arm.STABLE, "abc", "c1", {Outcome.OK: 3})
+
+
+class Worker:
+    """A worker that says and hears what a test wants."""
+
+    def __init__(self, stream: anyio.abc.SocketStream) -> None:
+        self._stream = stream
+        self._reader = FrameReader()
+        self._waiting: list[bytes] = []
+
+    async def say(self, message: FromWorker) -> None:
+        await self._stream.send(frame(msgspec.msgpack.encode(message)))
+
+    async def hear(self) -> ToWorker:
+        while not self._waiting:
+            self._waiting += self._reader.feed(await self._stream.receive())
+        heard: ToWorker = msgspec.msgpack.decode(self._waiting.pop(0), type=ToWorker)
+        return heard
+
+
+class Bench:
+    """A link that listens, and what it took."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "link.sock"
+        self.taken: list[ArmSample] = []
+        self.link = Link(self.path, self.taken.extend)
+
+    @asynccontextmanager
+    async def worker(self, name: str = "w") -> AsyncIterator[Worker]:
+        async with await anyio.connect_unix(self.path) as stream:
+            worker = Worker(stream)
+            await worker.say(WorkerHello(name, 1))
+            yield worker
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    made = Bench(tmp_path)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(made.link.serve)
+        yield made
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_worker_gets_the_present_routes_at_once_and_each_change(bench: Bench) -> None:
+    await bench.link.push(Routes(1))
+    async with bench.worker() as worker:
+        assert await worker.hear() == Routes(1)
+        await bench.link.push(Routes(2))
+        assert await worker.hear() == Routes(2)
+
+
+async def test_routes_hold_only_when_every_worker_said_so(bench: Bench) -> None:
+    async with bench.worker("a") as first, bench.worker("b") as second:
+        assert await first.hear() == await second.hear() == Routes(0)
+        await bench.link.push(Routes(1))
+        await first.say(RoutesApplied(1))
+        assert [late.name for late in await bench.link.applied(1, 0.1)] == ["b"]
+        await second.say(RoutesApplied(1))
+        assert await bench.link.applied(1, 10) == []
+
+
+async def test_a_report_that_comes_twice_counts_once_also_over_connections(bench: Bench) -> None:
+    async with bench.worker() as worker:
+        await worker.hear()
+        for _ in range(2):
+            await worker.say(Report(1, 0, {}, (SAMPLE,)))
+            assert await worker.hear() == ReportTaken(1)
+    async with bench.worker() as worker:
+        await worker.hear()
+        await worker.say(Report(1, 0, {}, (SAMPLE,)))
+        assert await worker.hear() == ReportTaken(1)
+        await worker.say(Report(2, 0, {}, (SAMPLE,)))
+        assert await worker.hear() == ReportTaken(2)
+    assert bench.taken == [SAMPLE, SAMPLE]
+
+
+async def test_a_replica_is_drained_when_no_worker_that_follows_the_table_has_a_request_on_it(bench: Bench) -> None:
+    async with bench.worker("a") as first, bench.worker("b") as second:
+        await first.hear()
+        await second.hear()
+        await first.say(Report(1, 0, {"r1": 1}))
+        await first.hear()
+        await first.say(RoutesApplied(5, {"r1": 1}))
+        assert await bench.link.drained("r1", 5, 0.1) == 1
+        await first.say(Report(2, 5, {}))
+        # The second has not said that it follows the table: it may still send requests there.
+        with pytest.raises(TimeoutError), anyio.fail_after(0.1):
+            await bench.link.drained("r1", 5, 60)
+        await second.say(RoutesApplied(5, {}))
+        assert await bench.link.drained("r1", 5, 60) == 0
+
+
+async def test_a_worker_that_is_gone_holds_nothing_up(bench: Bench) -> None:
+    async with bench.worker() as worker:
+        await worker.hear()
+        await worker.say(Report(1, 0, {"r1": 1}))
+        await worker.hear()
+    await bench.link.push(Routes(1))
+    assert await bench.link.applied(1, 10) == []
+    assert await bench.link.drained("r1", 1, 10) == 0
+
+
+@pytest.mark.parametrize("garbage", [frame(b"\xc1"), frame(b"\x93\x01\x02\x03"), b"\xff\xff\xff\xff"])
+async def test_a_peer_that_does_not_speak_the_link_is_cut_off_and_the_rest_go_on(bench: Bench, garbage: bytes) -> None:
+    async with bench.worker() as worker, await anyio.connect_unix(bench.path) as stranger:
+        await worker.hear()
+        await stranger.send(garbage)
+        with pytest.raises(anyio.EndOfStream):
+            await stranger.receive()
+        await bench.link.push(Routes(1))
+        assert await worker.hear() == Routes(1)

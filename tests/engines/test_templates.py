@@ -1,0 +1,47 @@
+import pytest
+
+from llmgwd.domain.errors import LlmgwError
+from llmgwd.engines.templates import FIELDS, PRESETS, Engine, check_argv, command, find_engine
+
+VALUES = dict.fromkeys(FIELDS, "x") | {"path": "/w/a b.gguf", "port": "20001", "name": "org/chat"}
+
+
+def test_a_command_line_is_the_template_filled_and_the_models_own_arguments() -> None:
+    engine = Engine(("serve", "--model={path}", "{name}", "{host}:{port}", "{{json}}"))
+    assert command(engine, ("--threads", "{4}"), VALUES) == [
+        "serve",
+        "--model=/w/a b.gguf",
+        "org/chat",
+        "x:20001",
+        "{json}",
+        "--threads",
+        "{4}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("serve", "{port}", "{modle}"), "{modle}"),
+        (("serve", "{port}", "{path.parent}"), "{path.parent}"),
+        (("serve", "{port}", "{path[0]}"), "{path[0]}"),
+        (("serve", "{port}", "{"), "{"),
+        (("serve", "{port}", "{}"), "{}"),
+        (("serve", "{path}"), "does not say {port}"),
+    ],
+)
+def test_a_template_that_cannot_work_is_refused_at_once(argv: tuple[str, ...], says: str) -> None:
+    with pytest.raises(LlmgwError) as raised:
+        check_argv("engines.x.argv", argv)
+    assert says in raised.value.message
+    assert "engines.x.argv" in raised.value.message
+
+
+def test_presets_can_work() -> None:
+    for name, engine in PRESETS.items():
+        check_argv(name, engine.argv)
+
+
+def test_an_unknown_engine_comes_with_those_there_are() -> None:
+    with pytest.raises(LlmgwError, match="there is no engine warp; there are llamacpp"):
+        find_engine("warp", PRESETS)
