@@ -25,7 +25,7 @@ def changed_steps(before: JobView | None, after: JobView) -> list[StepView]:
 
 
 def step_line(step: StepView, now: datetime) -> str:
-    """One step's change on one line: `weights: done, 98.4 MB (12 s)`."""
+    """One step's change on one line: `weights: done, 93.8 MiB (12 s)`."""
     words = f"  {step.name}: {step.state}"
     if step.detail:
         words += f", {step.detail}"

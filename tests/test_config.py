@@ -14,7 +14,7 @@ def test_without_a_file_every_setting_has_its_default() -> None:
     assert str(settings.gateway.listen) == "127.0.0.1:8080"
     assert str(settings.admin.listen) == "127.0.0.1:8081"
     assert settings.weights.min_free == 5 * 2**30
-    assert settings.canary.every == 30
+    assert settings.canary.every == 30.0
 
 
 def test_durations_sizes_addresses_and_paths_are_read() -> None:
@@ -28,7 +28,7 @@ def test_durations_sizes_addresses_and_paths_are_read() -> None:
     assert settings.gateway.listen == Address("::1", 9000)
     assert settings.gateway.max_body == 1536
     assert settings.gateway.drain == 0.5
-    assert settings.canary.every == 7200
+    assert settings.canary.every == 7200.0
     assert settings.canary.limits == {"ttft": 1.5}
     assert settings.weights.dir == Path("/srv/weights")
 

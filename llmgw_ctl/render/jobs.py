@@ -82,7 +82,7 @@ def steps_grid() -> Table:
 
 
 def progress_words(progress: ProgressView) -> str:
-    """`61.2 MB of 98.4 MB`, or a count of what is counted."""
+    """`58.4 MiB of 93.8 MiB`, or a count of what is counted."""
     if progress.unit == "bytes":
         done = size(progress.done)
         return done if progress.total is None else f"{done} of {size(progress.total)}"

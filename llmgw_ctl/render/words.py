@@ -8,14 +8,15 @@ UNKNOWN = "–"
 
 
 def size(size_bytes: float | None) -> str:
+    """`98.4 MiB`: the units of server.yaml and of the daemon's own words."""
     if size_bytes is None:
         return UNKNOWN
-    if size_bytes < 1000:
-        return f"{size_bytes:.0f} B"
-    for unit in ("kB", "MB", "GB", "TB"):
-        size_bytes /= 1000
-        # 999.95 would round to 1000.0: it is 1.0 of the next unit.
-        if size_bytes < 999.95 or unit == "TB":
+    if size_bytes < 1024:
+        return f"{size_bytes:.0f} bytes"
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        size_bytes /= 1024
+        # 1023.95 would round to 1024.0: it is 1.0 of the next unit.
+        if size_bytes < 1023.95 or unit == "TiB":
             break
     return f"{size_bytes:.1f} {unit}"
 

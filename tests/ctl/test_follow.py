@@ -61,7 +61,14 @@ def test_a_failure_without_a_hint_points_to_the_job() -> None:
 
 @pytest.mark.parametrize(
     ("size_bytes", "words"),
-    [(None, "–"), (0, "0 B"), (999, "999 B"), (98_400_000, "98.4 MB"), (999_999_999, "1.0 GB"), (5e15, "5000.0 TB")],
+    [
+        (None, "–"),
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (98_400_000, "93.8 MiB"),
+        (2**30 - 1, "1.0 GiB"),
+        (5e15, "4547.5 TiB"),
+    ],
 )
 def test_sizes(size_bytes: float | None, words: str) -> None:
     assert size(size_bytes) == words

@@ -68,8 +68,8 @@ def test_fetching_shows_bytes_rate_and_time_left_and_ctrl_c_leaves_it(socket_pat
 
     with ScriptedDaemon(socket_path, script):
         terminal = OnTerminal("ctl", "model", "canary", "chat", socket=socket_path, columns=columns)
-        terminal.wait_for("61.5 MB of 98.5 MB")
-        terminal.wait_for("MB/s")
+        terminal.wait_for("58.7 MiB of 93.9 MiB")
+        terminal.wait_for("MiB/s")
         terminal.wait_for(" left")
         terminal.wait_for("━")
         terminal.type("\x03")

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import openai
+from openai.types.chat import ChatCompletionMessageParam
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -66,21 +67,26 @@ class Clients:
 
     def _ask(self, client: openai.OpenAI, question: str, *, streamed: bool) -> tuple[str, str]:
         """The arm that answered, and what was wrong with the answer."""
-        raw = client.chat.completions.with_raw_response
-        messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": question}]
-        if not streamed:
-            reply = raw.create(model=self.model, messages=messages, max_tokens=MAX_TOKENS)  # type: ignore[call-overload]
-            completion = reply.parse()
-            choice = completion.choices[0]
-            text, finish, name = choice.message.content, choice.finish_reason, completion.model
-        else:
-            reply = raw.create(model=self.model, messages=messages, max_tokens=MAX_TOKENS, stream=True)  # type: ignore[call-overload]
-            text, finish, name = "", None, self.model
-            for chunk in reply.parse():
+        messages: list[ChatCompletionMessageParam] = [
+            {"role": "system", "content": SYSTEM},
+            {"role": "user", "content": question},
+        ]
+        create = client.chat.completions.with_raw_response.create
+        text, finish, name = "", None, self.model
+        if streamed:
+            stream = create(model=self.model, messages=messages, max_tokens=MAX_TOKENS, stream=True)
+            arm = stream.headers.get("x-llmgw-arm", "none")
+            for chunk in stream.parse():
                 name = chunk.model
                 text += chunk.choices[0].delta.content or ""
                 finish = chunk.choices[0].finish_reason or finish
-        arm = reply.headers.get("x-llmgw-arm", "none")
+        else:
+            whole = create(model=self.model, messages=messages, max_tokens=MAX_TOKENS)
+            arm = whole.headers.get("x-llmgw-arm", "none")
+            completion = whole.parse()
+            name = completion.model
+            text = completion.choices[0].message.content or ""
+            finish = completion.choices[0].finish_reason
         if name != self.model:
             return arm, f"the answer says it is from {name}"
         if finish not in ("stop", "length"):

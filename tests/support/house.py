@@ -11,14 +11,12 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
 from tests.support.local_hub import LocalHub
 from tests.support.toy_engine import ARGV, Behaviour
-
-Found = TypeVar("Found")
 
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -31,7 +29,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(look: Callable[[], Found], within_s: float = 30.0, what: str = "") -> Found:
+def wait_until(look: Callable[[], Any], within_s: float = 30.0, what: str = "") -> Any:
     """The first true value that `look` gives. Raises AssertionError after `within_s`."""
     end = time.monotonic() + within_s
     while not (found := look()):
