@@ -81,15 +81,16 @@ class Daemon:
         wanted = declared_models(settings, engines, [each for each in store.models.all() if not each.declared])
         keys = read_keys(settings.gateway.api_keys_file)
         ledger = _Ledger(store)
-        await _end_leftovers(store)
+        mark = process.mark(self._state)
+        await _end_leftovers(store, self._state)
         admin_socket = bind(settings.admin.listen)
         tally = Tally(store.canaries)
         link = Link(self._state / "gateway.sock", tally.add)
-        self._workers = Workers(settings.gateway, self._state / "gateway.sock", logs, ledger)
+        self._workers = Workers(settings.gateway, self._state / "gateway.sock", logs, ledger, mark)
         self._workers.check_address()
         notifier = Notifier(lambda: self._settings.notify)
         async with anyio.create_task_group() as tasks:
-            fleet = Fleet(logs, ledger, tasks, lambda: dataplane.wish())
+            fleet = Fleet(logs, ledger, tasks, lambda: dataplane.wish(), mark)
             dataplane = Dataplane(store, fleet, link, self._workers, tally)
             dataplane.key_hashes = keys
             services = self._services = Services(
@@ -183,15 +184,15 @@ def _check_reloadable(old: Settings, new: Settings) -> None:
             raise LlmgwError("needs_restart", f"{name} went from {before} to {after}, which takes a restart")
 
 
-async def _end_leftovers(store: Store) -> None:
-    """Ends the processes of a life that ended without doing so itself."""
-    rows = store.processes.all()
+async def _end_leftovers(store: Store, state: Path) -> None:
+    """Ends what a life that was killed left running: the processes written down, and those that bear its mark."""
+    written = {row.pid: row.identity for row in store.processes.all()}
     async with anyio.create_task_group() as tasks:
-        for row in rows:
-            log.info("ending what the last llmgwd left running pid=%d what=%s", row.pid, row.what)
-            tasks.start_soon(process.end, row.pid, row.identity, STOP_GRACE_S)
-    for row in rows:
-        store.processes.delete(row.pid)
+        for pid, name in {**written, **dict(process.marked(state))}.items():
+            log.info("ending what the last llmgwd left running pid=%d", pid)
+            tasks.start_soon(process.end, pid, name, STOP_GRACE_S)
+    for pid in written:
+        store.processes.delete(pid)
 
 
 def _lock(state: Path) -> IO[str]:

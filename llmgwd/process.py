@@ -13,6 +13,7 @@ import anyio.abc
 import psutil
 
 KILL_WAIT_S = 5.0
+MARK = "LLMGW_CHILD_OF"
 MOST_WORDS = 300
 """Characters of a log line in a message."""
 TROUBLE = re.compile(r"error|fail|cannot|out of memory|do(es)? not", re.IGNORECASE)
@@ -49,6 +50,28 @@ def identity(pid: int) -> str | None:
         return None if Path("/proc").is_dir() else str(psutil.Process(pid).create_time())
     except psutil.NoSuchProcess:
         return None
+
+
+def mark(state: Path) -> dict[str, str]:
+    """The environment that every process of the daemon on this state folder bears, and its children inherit."""
+    return {MARK: str(state.resolve())}
+
+
+def marked(state: Path) -> list[tuple[int, str]]:
+    """The processes that bear the mark of this state folder, each with its identity.
+
+    A daemon killed between starting a process and writing its pid down has left one that only this finds.
+    """
+    found = []
+    for each in psutil.process_iter():
+        try:
+            bears = each.environ().get(MARK) == mark(state)[MARK]
+        except psutil.Error:
+            continue
+        name = identity(each.pid) if bears and each.pid != os.getpid() else None
+        if name is not None:
+            found.append((each.pid, name))
+    return found
 
 
 async def end(pid: int, name: str | None, grace_s: float) -> None:

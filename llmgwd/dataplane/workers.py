@@ -4,6 +4,7 @@ import logging
 import secrets
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
@@ -23,7 +24,11 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 class Workers:
     """Keeps `settings.workers` processes running on one address."""
 
-    def __init__(self, settings: GatewaySettings, link: Path, logs: Path, ledger: Ledger) -> None:
+    def __init__(
+        self, settings: GatewaySettings, link: Path, logs: Path, ledger: Ledger, env: Mapping[str, str]
+    ) -> None:
+        """`env` is what every worker's environment has besides the daemon's own."""
+        self._env = env
         self._settings = settings
         self._link = link
         self._log = logs / "gateway.log"
@@ -66,7 +71,7 @@ class Workers:
     async def _keep(self, number: int) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._finishing:
-            worker = await process.spawn(self._argv(number), self._log)
+            worker = await process.spawn(self._argv(number), self._log, self._env)
             name = process.identity(worker.pid)
             self._running[worker.pid] = (worker, name)
             if name is not None:

@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -41,7 +41,16 @@ class Ledger(Protocol):
 class Fleet:
     """Starts replicas and keeps them running until they are stopped. `changed` is called when one comes or goes."""
 
-    def __init__(self, logs: Path, ledger: Ledger, tasks: anyio.abc.TaskGroup, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        logs: Path,
+        ledger: Ledger,
+        tasks: anyio.abc.TaskGroup,
+        changed: Callable[[], None],
+        env: Mapping[str, str],
+    ) -> None:
+        """`env` is what every replica's environment has besides the daemon's own."""
+        self._env = env
         self._logs = logs
         self._ledger = ledger
         self._tasks = tasks
@@ -140,7 +149,7 @@ class Fleet:
         }
         argv = command(spec.engine, spec.engine_args, values)
         try:
-            replica.process = await process.spawn(argv, replica.log, spec.engine.env)
+            replica.process = await process.spawn(argv, replica.log, {**spec.engine.env, **self._env})
         except OSError as error:
             raise LlmgwError("engine_missing", f"{argv[0]} cannot be started: {error.strerror}") from error
         replica.pid = replica.process.pid

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -54,6 +55,28 @@ def test_after_kill_9_the_next_start_ends_what_was_left_and_serves(house: House)
     assert house.json("jobs", "show", job)["state"] == "failed"
     assert house.canary() is None
     assert house.ask()[0] == "stable"
+
+
+def test_a_process_that_was_started_but_not_written_down_before_kill_9_is_ended_too(house: House) -> None:
+    house.stop(signal.SIGKILL)
+    left = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        env={**house.env, "LLMGW_CHILD_OF": str(house.state.resolve())},
+        start_new_session=True,
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        env={**house.env, "LLMGW_CHILD_OF": str(house.state.resolve()) + "-of-another"},
+        start_new_session=True,
+    )
+    try:
+        house.start()
+        assert left.wait(10) == -signal.SIGTERM
+        assert other.poll() is None
+    finally:
+        left.kill()
+        other.kill()
+        other.wait()
 
 
 def test_a_second_daemon_on_the_same_state_is_refused(house: House) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import psutil
 import pytest
 
 from llmgwd import process
@@ -40,7 +41,7 @@ class Bench:
         self.folder = folder
         self.ledger = Ledger()
         self.changed = anyio.Event()
-        self.fleet = Fleet(folder, self.ledger, tasks, self._wake)
+        self.fleet = Fleet(folder, self.ledger, tasks, self._wake, {"BY_FLEET": "yes"})
 
     def _wake(self) -> None:
         self.changed.set()
@@ -76,6 +77,7 @@ async def test_a_replica_is_ready_once_it_has_answered_and_is_written_down(bench
     assert bench.fleet.ready("org/chat") == [replica]
     assert replica.pid is not None
     assert bench.ledger.running == {replica.pid: process.identity(replica.pid)}
+    assert psutil.Process(replica.pid).environ()["BY_FLEET"] == "yes"
     assert replica.log.exists()
     assert "/" not in replica.id
 
