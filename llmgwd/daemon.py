@@ -3,6 +3,8 @@
 import fcntl
 import logging
 import os
+from collections.abc import Awaitable, Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO
@@ -41,6 +43,7 @@ from llmgwd.weights.token import TokenSource
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
+KEEP_ON_PAUSE_S = 1.0
 
 
 class _Ledger:
@@ -68,6 +71,7 @@ class Daemon:
         self._runner: Runner
         self._workers: Workers
         self._lock: IO[str]
+        self._tasks: anyio.abc.TaskGroup
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Runs until cancelled; started once the gateway answers. Raises LlmgwError when it cannot start."""
@@ -90,6 +94,7 @@ class Daemon:
         self._workers.check_address()
         notifier = Notifier(lambda: self._settings.notify)
         async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
             fleet = Fleet(logs, ledger, tasks, lambda: dataplane.wish(), mark)
             dataplane = Dataplane(store, fleet, link, self._workers, tally)
             dataplane.key_hashes = keys
@@ -110,13 +115,13 @@ class Daemon:
             recover(services)
             await tasks.start(link.serve)
             self._workers.start(tasks)
-            tasks.start_soon(dataplane.fulfil_wishes)
-            tasks.start_soon(notifier.deliver)
+            tasks.start_soon(_keep_on, dataplane.fulfil_wishes)
+            tasks.start_soon(_keep_on, notifier.deliver)
             _start_catalog(services)
-            await declare(services, wanted)
+            await declare(services, wanted, tasks)
             await self._wait_for_gateway(link)
-            tasks.start_soon(watch, services)
-            tasks.start_soon(keep_checking, services)
+            tasks.start_soon(_keep_on, partial(watch, services))
+            tasks.start_soon(_keep_on, partial(keep_checking, services))
             tasks.start_soon(serve_admin, admin_socket, admin_app(answers.status))
             await tasks.start(ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}").serve)
             task_status.started()
@@ -137,7 +142,7 @@ class Daemon:
         self._services.engines = engines
         self._services.hub = Hub(settings.hub.endpoint, TokenSource(settings.hub.token_file))
         self._services.dataplane.key_hashes = keys
-        await declare(self._services, wanted)
+        await declare(self._services, wanted, self._tasks)
         log.info("configuration reloaded path=%s", self._config)
 
     async def stop(self) -> None:
@@ -157,6 +162,16 @@ class Daemon:
         except TimeoutError:
             said = process.last_words(self._state / "logs" / "gateway.log")
             raise LlmgwError("no_gateway", f"the gateway did not start within {START_TIMEOUT_S:g} s: {said}") from None
+
+
+async def _keep_on(loop: Callable[[], Awaitable[None]]) -> None:
+    """Runs what is never to end: an error that nobody foresaw is logged, and must not take the house down with it."""
+    while True:
+        try:
+            await loop()
+        except Exception:
+            log.exception("a loop failed unexpectedly and starts again")
+        await anyio.sleep(KEEP_ON_PAUSE_S)
 
 
 def _start_catalog(services: Services) -> None:

@@ -1,13 +1,19 @@
 """Declared models: what the configuration says is what the catalog has and the fleet runs."""
 
+import logging
 from collections.abc import Mapping
+
+import anyio.abc
 
 from llmgwd.config import Settings
 from llmgwd.domain.catalog import Model, Origin, check_new_name, names
 from llmgwd.domain.errors import LlmgwError, unusable
+from llmgwd.engines.replica import Replica
 from llmgwd.engines.templates import PRESETS, Engine, check_argv, find_engine
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import drain_and_stop
+
+log = logging.getLogger(__name__)
 
 
 def engines_of(settings: Settings) -> dict[str, Engine]:
@@ -26,6 +32,8 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
         try:
             check_new_name(entry.name, entry.aliases, names([*others, *models]))
             find_engine(entry.engine, engines)
+            if not entry.path.exists():
+                raise unusable("no_weights", f"path is {str(entry.path)!r}: there is no such file or folder")
         except LlmgwError as error:
             raise unusable("bad_config", f"models[{index}]: {error.message}") from error
         models.append(
@@ -43,28 +51,43 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
     return models
 
 
-async def declare(services: Services, wanted: list[Model]) -> None:
-    """Brings catalog and fleet to the declared models; one that did not change keeps its replicas."""
+async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.TaskGroup) -> None:
+    """Brings catalog and fleet to the declared models; one that did not change keeps its replicas.
+
+    Returns when the routes are right. The old replicas of a changed model serve, in `tasks`, until its new ones do.
+    """
     store, fleet = services.store, services.fleet
     present = {model.name: model for model in store.models.all() if model.declared}
-    coming = {model.name: model for model in wanted}
-    gone = [model for name, model in present.items() if coming.get(name) != model]
+    gone = [model for name, model in present.items() if name not in {each.name for each in wanted}]
+    changed = [model for model in wanted if present.get(model.name) != model]
     with store.transaction():
         for model in gone:
             store.models.delete(model.name)
-        for model in wanted:
+        for model in changed:
             store.models.put(model)
+    for model in wanted:
+        old = fleet.of(model.name)
+        if model in changed or not old:
+            tasks.start_soon(_replace, services, start(services, model), old)
+    await services.dataplane.publish()
     for model in gone:
         for replica in fleet.of(model.name):
             await drain_and_stop(services, replica)
-    for model in wanted:
-        if not fleet.of(model.name):
-            start(services, model)
-    await services.dataplane.publish()
 
 
-def start(services: Services, model: Model) -> None:
-    """Starts a row's replicas, which are tried again until they are ready."""
+async def _replace(services: Services, new: list[Replica], old: list[Replica]) -> None:
+    """Ends the old once all the new answer. A later change that ends the new before that takes the old over as well."""
+    try:
+        for replica in new:
+            await services.fleet.ensure_ready(replica)
+    except LlmgwError as error:
+        log.info("declared model replaced again before it was ready why=%s", error.message)
+        return
+    for replica in old:
+        await drain_and_stop(services, replica)
+
+
+def start(services: Services, model: Model) -> list[Replica]:
+    """Starts a row's replicas, which are tried again until they are ready. Raises LlmgwError without its weights."""
     spec = services.spec(model)
-    for _ in range(model.replicas):
-        services.fleet.start(spec, keep_trying=True)
+    return [services.fleet.start(spec, keep_trying=True) for _ in range(model.replicas)]

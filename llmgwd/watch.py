@@ -42,18 +42,23 @@ async def watch(services: Services) -> None:
 
 
 async def look(services: Services) -> None:
-    """Judges each canary once. A failure to take one out is logged, and tried again at the next look."""
+    """Judges each canary once, none waiting for another's end."""
     services.dataplane.tally.save()
-    for canary in services.store.canaries.running():
-        services.feed.publish(canary.id)
-        if canary.phase is not CanaryPhase.SERVING or canary.share == 0:
-            continue
-        if services.store.jobs.of(canary.model) is not None:
-            continue
-        verdict = verdict_on(services, canary)
-        if verdict.state != "worse":
-            continue
-        try:
-            await take_out(services, canary, by=LLMGW, ending=CanaryPhase.ROLLED_BACK, reason=verdict.sentence)
-        except LlmgwError as error:
-            log.error("canary not taken out model=%s why=%s", canary.model, error.message)
+    async with anyio.create_task_group() as tasks:
+        for canary in services.store.canaries.running():
+            services.feed.publish(canary.id)
+            if canary.phase is CanaryPhase.SERVING and canary.share > 0:
+                tasks.start_soon(_look_at, services, canary)
+
+
+async def _look_at(services: Services, canary: Canary) -> None:
+    """A failure to take it out is logged, and tried again at the next look."""
+    if services.store.jobs.of(canary.model) is not None:
+        return
+    verdict = verdict_on(services, canary)
+    if verdict.state != "worse":
+        return
+    try:
+        await take_out(services, canary.id, by=LLMGW, ending=CanaryPhase.ROLLED_BACK, reason=verdict.sentence)
+    except LlmgwError as error:
+        log.error("canary not taken out model=%s why=%s", canary.model, error.message)

@@ -101,7 +101,7 @@ class Verbs:
         canary = services.store.canaries.of(model.name)
         if canary is None:
             raise no_canary(model.name, "abort")
-        ended = await take_out(services, canary, by=by, ending=CanaryPhase.ABORTED, reason=reason)
+        ended = await take_out(services, canary.id, by=by, ending=CanaryPhase.ABORTED, reason=reason)
         return m.Done(f"{ended.name} is out; stable serves everything", canary_view(services, ended))
 
     async def update(self, request: m.Update, by: str) -> m.Started:

@@ -137,7 +137,16 @@ class Fleet:
                 replica.state = ReplicaState.STARTING
 
     async def _bring_up(self, replica: Replica) -> None:
-        """Starts the process and waits for its first answer. Raises LlmgwError."""
+        """Starts the process and waits for its first answer. Raises LlmgwError, and nothing else."""
+        try:
+            await self._start(replica)
+        except (LlmgwError, OSError) as error:
+            raise error if isinstance(error, LlmgwError) else LlmgwError("not_started", str(error)) from error
+        except Exception as error:
+            log.exception("replica failed unexpectedly id=%s", replica.id)
+            raise LlmgwError("unexpected", f"{type(error).__name__}: {error}", hint="see the daemon's log") from error
+
+    async def _start(self, replica: Replica) -> None:
         spec = replica.spec
         values = {
             "path": os.fspath(spec.path),

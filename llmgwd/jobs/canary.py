@@ -98,7 +98,7 @@ async def undo(run: Run, why: str) -> None:
     if canary is not None and canary.runs:
         ending = CanaryPhase.ABORTED if run.cancellation else CanaryPhase.FAILED
         by = run.cancellation.by if run.cancellation else "llmgw"
-        await take_out(services, canary, by=by, ending=ending, reason=why)
+        await take_out(services, canary.id, by=by, ending=ending, reason=why)
 
 
 def _request(run: Run) -> StartCanary:

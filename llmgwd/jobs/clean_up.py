@@ -10,6 +10,7 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import size_words
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import JobKind
+from llmgwd.weights.library import Library, Removed
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +44,18 @@ async def clean_up(services: Services) -> None:
     """Removes what is not kept. Does nothing while a job fetches, whose files nothing refers to yet."""
     if any(job.kind in FETCHING for job in services.store.jobs.unfinished()):
         return
-    library = services.library
-    found = [(each.repo, each.sha) for each in library.revisions()]
-    newest_first = sorted(found, key=lambda each: library.folder(*each).stat().st_mtime, reverse=True)
-    keep = kept(services.store.models.all(), newest_first, services.settings.weights.keep_revisions)
+    models = services.store.models.all()
+    keep_revisions = services.settings.weights.keep_revisions
     try:
-        removed = await anyio.to_thread.run_sync(partial(library.prune, keep, leftovers=False))
+        removed = await anyio.to_thread.run_sync(partial(_prune, services.library, models, keep_revisions))
     except (OSError, LlmgwError) as error:
         log.error("weights not cleaned up: %s", error)
         return
     for each in removed:
         log.info("weights removed repo=%s revision=%s freed=%s", each.repo, each.sha, size_words(each.freed_bytes))
+
+
+def _prune(library: Library, models: list[Model], keep_revisions: int) -> list[Removed]:
+    found = [(each.repo, each.sha) for each in library.revisions()]
+    newest_first = sorted(found, key=lambda each: library.folder(*each).stat().st_mtime, reverse=True)
+    return library.prune(kept(models, newest_first, keep_revisions), leftovers=False)

@@ -15,21 +15,12 @@ async def catalog_update(run: Run) -> str:
 
 
 async def catalog_rollback(run: Run) -> str:
-    """Moves the model's row back to its previous weights, and remembers the ones it leaves."""
+    """Moves the model's row back to its previous weights."""
     services = run.services
     model = services.store.models.get(run.job.model)
     back = moved_back(model)
     services.spec(back)  # Raises when those weights are not on disk, before anything has moved.
-    with services.store.transaction():
-        if model.origin.repo and model.origin.revision:
-            services.store.canaries.reject(
-                model.name,
-                model.origin.repo,
-                model.origin.revision,
-                services.now(),
-                f"{run.job.by} went back to {back.origin.short}",
-            )
-        return _put(run, model, back, "model_rolled_back")
+    return _put(run, model, back, "model_rolled_back")
 
 
 def _put(run: Run, old: Model, new: Model, what: str) -> str:
@@ -49,6 +40,18 @@ async def replicas(run: Run) -> str:
     run.committed = True
     await run.services.dataplane.publish()
     return f"started {started}, stopped {await stop_others(run)} old"
+
+
+async def replicas_rollback(run: Run) -> str:
+    """As an update's; once the weights are left, they are remembered (K10)."""
+    detail = await replicas(run)
+    services, left, back = run.services, run.before, run.model
+    assert left is not None
+    assert back is not None
+    if left.origin.repo and left.origin.revision:
+        why = f"{run.job.by} went back to {back.origin.short}"
+        services.store.canaries.reject(left.name, left.origin.repo, left.origin.revision, services.now(), why)
+    return detail
 
 
 def _outcome(run: Run) -> str:
@@ -77,4 +80,4 @@ async def undo(run: Run, why: str) -> None:
 
 
 UPDATE = Recipe((repository, weights, checksums, catalog_update, replicas), _outcome, undo)
-ROLLBACK = Recipe((catalog_rollback, replicas), _outcome, undo)
+ROLLBACK = Recipe((catalog_rollback, replicas_rollback), _outcome, undo)

@@ -39,12 +39,15 @@ class Runner:
         self._recipes = recipes
         self._tasks = tasks
         self._runs: dict[str, Run] = {}
+        self._is_stopping = False
 
     def submit(self, kind: JobKind, model: str, by: str, args: msgspec.Struct) -> Job:
         """Writes a job and starts it. Raises LlmgwError when the model has one already.
 
         To be called outside a transaction: once it returns, the job is on disk.
         """
+        if self._is_stopping:
+            raise refused("stopping", "the daemon is stopping", hint="ask again once it has been started again")
         store = self._services.store
         with store.transaction():
             if other := store.jobs.of(model):
@@ -81,7 +84,8 @@ class Runner:
         return run.job
 
     async def stop_all(self, cancellation: Cancellation) -> None:
-        """Cancels what can be cancelled and waits for the rest."""
+        """Cancels what can be cancelled and waits for the rest; takes no more."""
+        self._is_stopping = True
         for run in list(self._runs.values()):
             if run.committed:
                 await run.ended.wait()

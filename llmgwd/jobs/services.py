@@ -1,10 +1,13 @@
 """What jobs and verbs work with: one of each, made at start."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+import anyio
 
 from llmgwd.config import Settings
 from llmgwd.dataplane.dataplane import Dataplane
@@ -42,6 +45,8 @@ class Services:
     state_folder: Path
     notify: Callable[[EventView], None]
     now: Callable[[], datetime] = utc_now
+    taking_out: defaultdict[str, anyio.Lock] = field(default_factory=lambda: defaultdict(anyio.Lock))
+    """By canary id: held while it is being taken out."""
 
     def spec(self, model: Model) -> ReplicaSpec:
         """What a replica of this catalog row runs. Raises LlmgwError when its engine or weights are not there."""

@@ -7,14 +7,44 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import CanaryPhase
+from llmgwd.protocol.views import EventView
 
 
-async def take_out(services: Services, canary: Canary, *, by: str, ending: CanaryPhase, reason: str) -> Canary:
+async def take_out(services: Services, canary_id: str, *, by: str, ending: CanaryPhase, reason: str) -> Canary:
     """Ends a canary as aborted, rolled back or failed; returns it ended.
 
-    Once the share is gone from every gateway worker no request reaches it, whatever fails later. Raises LlmgwError when
-    the canary cannot be taken out in its phase, or that says what is left when its removal failed.
+    Once the share is gone from every gateway worker no request reaches it, whatever fails later. Asked for twice at
+    once, the second waits for the first. Raises LlmgwError when the canary cannot be taken out in its phase, or that
+    says what is left when its removal failed.
     """
+    async with services.taking_out[canary_id]:
+        canary = services.store.canaries.find(canary_id)
+        assert canary is not None
+        if canary.phase is ending or (not canary.runs and canary.phase is not CanaryPhase.PROMOTED):
+            return canary
+        going, told = _take_share(services, canary, by, ending, reason)
+        try:
+            await services.dataplane.publish()
+        finally:
+            services.announce(told)
+        try:
+            for replica in services.fleet.of(canary.name):
+                await drain_and_stop(services, replica)
+            return _ended(services, going)
+        except (OSError, LlmgwError) as error:
+            left = ", ".join(replica.id for replica in services.fleet.of(canary.name)) or "its catalog row"
+            raise LlmgwError(
+                "canary_left",
+                f"{canary.model} is safe, stable serves every request, but its canary could not be removed: {error}; "
+                f"left: {left}",
+                hint=f"ask again with `llmgw ctl model abort {canary.model}`",
+            ) from error
+
+
+def _take_share(
+    services: Services, canary: Canary, by: str, ending: CanaryPhase, reason: str
+) -> tuple[Canary, EventView]:
+    """Writes that it gets nothing any more and why; takes effect with the next table."""
     event = CanaryEvent.FAIL if ending is CanaryPhase.FAILED else CanaryEvent.ABORT
     going = msgspec.structs.replace(
         canary, phase=after(canary, event), ending=canary.ending or ending, reason=canary.reason or reason
@@ -34,22 +64,7 @@ async def take_out(services: Services, canary: Canary, *, by: str, ending: Canar
             why=reason,
         )
     services.feed.publish(canary.id)
-    try:
-        await services.dataplane.publish()
-    finally:
-        services.announce(told)
-    try:
-        for replica in services.fleet.of(canary.name):
-            await drain_and_stop(services, replica)
-        return _ended(services, going)
-    except (OSError, LlmgwError) as error:
-        left = ", ".join(replica.id for replica in services.fleet.of(canary.name)) or "its catalog row"
-        raise LlmgwError(
-            "canary_left",
-            f"{canary.model} is safe, stable serves every request, but its canary could not be removed: {error}; "
-            f"left: {left}",
-            hint=f"ask again with `llmgw ctl model abort {canary.model}`",
-        ) from error
+    return going, told
 
 
 async def drain_and_stop(services: Services, replica: Replica) -> None:

@@ -147,6 +147,14 @@ def test_a_reload_brings_declared_models_and_a_bad_one_changes_nothing(house: Ho
     wait_until(lambda: "takes a restart" in house.log.read_text())
     assert house.engine_pids() == pids
     assert house.ask("base")[1]["choices"][0]["message"]["content"] == "declared"
+    reload({**house.settings, "models": [{**declared, "path": "/no/such.gguf"}]})
+    wait_until(lambda: "no such file or folder" in house.log.read_text())
+    changed = house.root / "changed.gguf"
+    changed.write_bytes(Behaviour(words="changed", load_s=1).weights())
+    reload({**house.settings, "models": [{**declared, "path": str(changed)}]})
+    while (said := house.ask("base")[1]["choices"][0]["message"]["content"]) != "changed":
+        assert said == "declared"
+    wait_until(lambda: not house.engine_pids() & pids)
     reload(house.settings)
     wait_until(lambda: house.ctl("model", "show", "base").returncode == 4)
     wait_until(lambda: house.engine_pids() == set())

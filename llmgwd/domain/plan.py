@@ -1,0 +1,121 @@
+"""A canary's plan: which share comes next and when, and what follows the last one."""
+
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from llmgwd.domain.errors import unusable
+from llmgwd.protocol.states import VerdictState
+
+
+class OnDeadline(StrEnum):
+    """What becomes of a canary that is still undecided at its deadline."""
+
+    HOLD = "hold"
+    ABORT = "abort"
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """What was asked for when the canary was started. `steps` are shares in percent, at least one."""
+
+    steps: tuple[float, ...]
+    hold_s: float = 0.0
+    """How long each step is held."""
+    auto_promote: bool = False
+    deadline_s: float | None = None
+    """Seconds from its first request until it must have a verdict."""
+    on_deadline: OnDeadline = OnDeadline.HOLD
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a plan has come. Times are wall-clock, stored, and so survive a restart."""
+
+    since: datetime
+    """When it began to serve."""
+    step: int = 0
+    step_since: datetime | None = None
+    """When this step's share was given; None: at `since`."""
+    paused_at: datetime | None = None
+    deadline_told: bool = False
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing now: why, and until when if that is known."""
+
+    why: str
+    until: datetime | None = None
+
+
+class GiveShare(msgspec.Struct, frozen=True):
+    """The next step's share."""
+
+    step: int
+    percent: float
+
+
+class PromoteIt(msgspec.Struct, frozen=True):
+    """The plan is through and the verdict is fine."""
+
+
+class TellDeadline(msgspec.Struct, frozen=True):
+    """Undecided at the deadline: tell people once, and hold."""
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Undecided at the deadline: take it out."""
+
+
+Move = Wait | GiveShare | PromoteIt | TellDeadline | GiveUp
+
+
+def next_move(plan: Plan, progress: Progress, verdict: VerdictState, now: datetime) -> Move:
+    """What the plan does at `now` for a canary that serves and is not worse."""
+    if verdict is VerdictState.UNDECIDED and _is_past_deadline(plan, progress, now):
+        return GiveUp() if plan.on_deadline is OnDeadline.ABORT else TellDeadline()
+    if progress.paused_at is not None:
+        return Wait("its plan is paused")
+    held_until = (progress.step_since or progress.since) + timedelta(seconds=plan.hold_s)
+    following = progress.step + 1
+    if now < held_until:
+        what = f"then {plan.steps[following]:g} %" if following < len(plan.steps) else _after_the_last(plan)
+        return Wait(f"holds {plan.steps[progress.step]:g} %, {what}", held_until)
+    if following < len(plan.steps):
+        return GiveShare(following, plan.steps[following])
+    if not plan.auto_promote:
+        return Wait("waits for a person to promote or abort it")
+    return PromoteIt() if verdict is VerdictState.FINE else Wait("is promoted as soon as the verdict is fine")
+
+
+def _is_past_deadline(plan: Plan, progress: Progress, now: datetime) -> bool:
+    """Whether it is and nobody was told yet."""
+    if plan.deadline_s is None or progress.deadline_told:
+        return False
+    return now >= progress.since + timedelta(seconds=plan.deadline_s)
+
+
+def _after_the_last(plan: Plan) -> str:
+    return "then it is promoted when the verdict is fine" if plan.auto_promote else "then waits for a person"
+
+
+def resumed(progress: Progress, now: datetime) -> Progress:
+    """The time in the pause does not count towards the hold."""
+    if progress.paused_at is None:
+        return progress
+    step_since = (progress.step_since or progress.since) + (now - progress.paused_at)
+    return msgspec.structs.replace(progress, paused_at=None, step_since=step_since)
+
+
+def check_plan(plan: Plan) -> None:
+    """Raises LlmgwError unless the plan can be carried out."""
+    if not plan.steps:
+        raise unusable("bad_steps", "a plan needs at least one step: give --steps 5,25,50")
+    for before, after in zip(plan.steps, plan.steps[1:], strict=False):
+        if after <= before:
+            raise unusable("bad_steps", f"steps must rise, and {after:g} does not come after {before:g}")
+    for step in plan.steps:
+        if not 0 < step <= 100:
+            raise unusable("bad_steps", f"a step of {step:g} % is not possible: give percents above 0, up to 100")
+    for name, seconds in (("hold", plan.hold_s), ("deadline", plan.deadline_s)):
+        if seconds is not None and not 0 <= seconds < float("inf"):
+            raise unusable(f"bad_{name}", f"a {name} of {seconds:g} s is not possible")
