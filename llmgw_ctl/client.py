@@ -145,7 +145,7 @@ class Connection:
         if not data:
             raise DaemonGoneError(
                 f"llmgwd on {self._path} went away before it had answered",
-                "start it again with `llmgwd --config server.yaml`; it goes on with what was under way",
+                "start it again with `llmgwd --config server.yaml`; a job that was under way is ended by that start",
             )
         try:
             return self._reader.feed(data)

@@ -18,9 +18,10 @@ def took_s(started: datetime | None, ended: datetime | None, now: datetime) -> f
 
 
 def changed_steps(before: JobView | None, after: JobView) -> list[StepView]:
-    """The steps whose state is another than before, in their order, but for those skipped without a word on why."""
-    known = {step.name: step.state for step in before.steps} if before else {}
-    changed = [step for step in after.steps if step.state is not known.get(step.name, StepState.PENDING)]
+    """The steps with another state than before, or at something else, but for those skipped without a word on why."""
+    known = {step.name: (step.state, step.detail) for step in before.steps} if before else {}
+    fresh = (StepState.PENDING, "")
+    changed = [step for step in after.steps if (step.state, step.detail) != known.get(step.name, fresh)]
     return [step for step in changed if step.detail or step.state is not StepState.SKIPPED]
 
 

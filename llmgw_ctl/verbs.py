@@ -74,7 +74,7 @@ def follow(connection: Connection, job: JobView, manner: Manner) -> JobView:
     except DaemonGoneError as error:
         raise DaemonGoneError(
             f"llmgwd went away while {job.id} ran",
-            f"start it again: it goes on with the job or undoes it, and `llmgw ctl jobs show {job.id}` says which",
+            f"start it again: it undoes what the job had not finished, and `llmgw ctl jobs show {job.id}` says which",
         ) from error
 
 

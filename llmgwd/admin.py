@@ -43,6 +43,7 @@ def bind(listen: Address) -> socket.socket:
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         opened.bind((listen.host, listen.port))
+        opened.listen()
     except OSError as error:
         opened.close()
         raise LlmgwError(

@@ -1,14 +1,17 @@
 """`server.yaml`: read once at start and on SIGHUP, checked whole before any of it counts."""
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
 
 from llmgwd.domain.errors import LlmgwError, unusable
+from llmgwd.protocol.states import EventKind
 from llmgwd.verdict.judge import LIMITS
 
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -128,7 +131,7 @@ def read_settings(path: Path | None) -> Settings:
         data = yaml.safe_load(path.read_text())
     except OSError as error:
         raise unusable("no_config", f"{path} cannot be read: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise unusable("bad_config", f"{path} is not YAML: {error}") from error
     try:
         return parse_settings({} if data is None else data)
@@ -213,6 +216,14 @@ def _value_at(data: object, path: str) -> object:
     return data
 
 
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
 def _check(settings: Settings) -> None:
     positive: dict[str, float] = {
         "gateway.workers": settings.gateway.workers,
@@ -232,18 +243,31 @@ def _check(settings: Settings) -> None:
         if not model.path.is_absolute():
             raise unusable("bad_config", f"models[{index}].path is {str(model.path)!r}: expected an absolute path")
     for where, number in positive.items():
-        if number <= 0:
+        if not 0 < number < math.inf:
             raise unusable("bad_config", f"{where} is {number:g}: expected more than 0")
     for name, limit in settings.canary.limits.items():
         if name not in LIMITS:
             raise unusable(
                 "bad_config", f"canary.limits.{name} is not a limit: expected one of {', '.join(sorted(LIMITS))}"
             )
-        if limit <= 0:
-            raise unusable("bad_config", f"canary.limits.{name} is {limit:g}: expected more than 0")
+        if not 0 < limit < math.inf:  # also refuses NaN
+            raise unusable("bad_config", f"canary.limits.{name} is {limit:g}: expected a number above 0")
     for index, sink in enumerate(settings.notify):
         if sink.kind != "webhook":
             raise unusable("bad_config", f"notify[{index}].kind is {sink.kind!r}: expected webhook")
+        if not _is_web_address(sink.url):
+            raise unusable("bad_config", f"notify[{index}].url is {sink.url!r}: expected http://… or https://…")
+        for each in sink.events:
+            if each not in list(EventKind):
+                raise unusable(
+                    "bad_config",
+                    f"notify[{index}].events has {each!r}, which never happens: expected some of "
+                    + ", ".join(EventKind),
+                )
     for name, engine in settings.engines.items():
         if not engine.argv:
             raise unusable("bad_config", f"engines.{name}.argv is empty: expected the program and its arguments")
+        for key, value in engine.env.items():
+            if not key or "=" in key or "\0" in key + value:
+                why = "no variable can be called so or hold that"
+                raise unusable("bad_config", f"engines.{name}.env has {key!r}: {why}")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import anyio
 import anyio.abc
@@ -22,9 +22,10 @@ from llmgwd.dataplane.dataplane import Dataplane, read_keys
 from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.tally import Tally
 from llmgwd.dataplane.workers import START_TIMEOUT_S, Workers
-from llmgwd.declare import declare, declared_models, engines_of, start
+from llmgwd.declare import check_engines_kept, declare, declared_models, engines_of, start
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.fleet import Fleet
+from llmgwd.jobs.clean_up import keep_clean
 from llmgwd.jobs.feed import Feed
 from llmgwd.jobs.recipes import RECIPES
 from llmgwd.jobs.recover import recover
@@ -32,7 +33,7 @@ from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner
 from llmgwd.jobs.services import Services
 from llmgwd.notify import Notifier
-from llmgwd.store.processes import ProcessRow
+from llmgwd.protocol.socket_path import checked
 from llmgwd.store.store import Store
 from llmgwd.updates import keep_checking
 from llmgwd.watch import watch
@@ -46,17 +47,13 @@ STOP_GRACE_S = 5.0
 KEEP_ON_PAUSE_S = 1.0
 
 
-class _Ledger:
-    """Writes running processes down in the store."""
+class _Up(NamedTuple):
+    """The parts that a reload or a stop goes through."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def started(self, pid: int, identity: str, what: str) -> None:
-        self._store.processes.put(ProcessRow(pid, identity, what))
-
-    def ended(self, pid: int) -> None:
-        self._store.processes.delete(pid)
+    services: Services
+    runner: Runner
+    workers: Workers
+    control: ControlServer
 
 
 class Daemon:
@@ -67,16 +64,18 @@ class Daemon:
         self._config = config
         self._socket = socket
         self._state = state
-        self._services: Services
-        self._runner: Runner
-        self._workers: Workers
+        self._up: _Up | None = None
+        """What there is to stop."""
         self._lock: IO[str]
         self._tasks: anyio.abc.TaskGroup
+        self._reloading = anyio.Lock()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Runs until cancelled; started once the gateway answers. Raises LlmgwError when it cannot start."""
         settings = self._settings
         engines = engines_of(settings)
+        # Everything that can be refused is looked at before anything is started.
+        link_path = checked(self._state / "gateway.sock")
         clear(self._socket)
         self._lock = _lock(self._state)
         logs = self._state / "logs"
@@ -84,25 +83,24 @@ class Daemon:
         store = Store(self._state / "llmgw.db")
         wanted = declared_models(settings, engines, [each for each in store.models.all() if not each.declared])
         keys = read_keys(settings.gateway.api_keys_file)
-        ledger = _Ledger(store)
-        mark = process.mark(self._state)
-        await _end_leftovers(store, self._state)
+        await process.end_marked(self._state, STOP_GRACE_S)
         admin_socket = bind(settings.admin.listen)
+        mark = process.mark(self._state)
         tally = Tally(store.canaries)
-        link = Link(self._state / "gateway.sock", tally.add)
-        self._workers = Workers(settings.gateway, self._state / "gateway.sock", logs, ledger, mark)
-        self._workers.check_address()
+        link = Link(link_path, tally.add)
+        workers = Workers(settings.gateway, link_path, logs, mark)
+        workers.check_address()
         notifier = Notifier(lambda: self._settings.notify)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            fleet = Fleet(logs, ledger, tasks, lambda: dataplane.wish(), mark)
-            dataplane = Dataplane(store, fleet, link, self._workers, tally)
+            fleet = Fleet(logs, tasks, lambda: dataplane.wish(), mark)
+            dataplane = Dataplane(store, fleet, link, workers, tally)
             dataplane.key_hashes = keys
-            services = self._services = Services(
+            services = Services(
                 settings=settings,
                 engines=engines,
                 store=store,
-                hub=Hub(settings.hub.endpoint, TokenSource(settings.hub.token_file)),
+                hub=_hub(settings),
                 library=Library(settings.weights.dir or self._state / "weights"),
                 fleet=fleet,
                 dataplane=dataplane,
@@ -110,50 +108,67 @@ class Daemon:
                 state_folder=self._state,
                 notify=notifier.take,
             )
-            self._runner = Runner(services, RECIPES, tasks)
-            answers = Answers(services, Verbs(services, self._runner), version("llmgw"), os.getpid(), services.now())
+            runner = Runner(services, RECIPES, tasks)
+            answers = Answers(services, Verbs(services, runner), version("llmgw"), os.getpid(), services.now())
+            control = ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}")
+            await control.listen()
+            self._up = _Up(services, runner, workers, control)
             recover(services)
             await tasks.start(link.serve)
-            self._workers.start(tasks)
+            workers.start(tasks)
             tasks.start_soon(_keep_on, dataplane.fulfil_wishes)
             tasks.start_soon(_keep_on, notifier.deliver)
+            tasks.start_soon(_keep_on, partial(keep_clean, services))
             _start_catalog(services)
             await declare(services, wanted, tasks)
             await self._wait_for_gateway(link)
             tasks.start_soon(_keep_on, partial(watch, services))
             tasks.start_soon(_keep_on, partial(keep_checking, services))
             tasks.start_soon(serve_admin, admin_socket, admin_app(answers.status))
-            await tasks.start(ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}").serve)
+            tasks.start_soon(control.serve)
             task_status.started()
 
     async def reload(self) -> None:
         """Reads the configuration again and applies it; one that cannot be applied whole changes nothing."""
-        try:
-            settings = read_settings(self._config)
-            _check_reloadable(self._settings, settings)
-            engines = engines_of(settings)
-            others = [each for each in self._services.store.models.all() if not each.declared]
-            wanted = declared_models(settings, engines, others)
-            keys = read_keys(settings.gateway.api_keys_file)
-        except LlmgwError as error:
-            log.error("configuration not reloaded, nothing changed: %s", error.message)
-            return
-        self._settings = self._services.settings = settings
-        self._services.engines = engines
-        self._services.hub = Hub(settings.hub.endpoint, TokenSource(settings.hub.token_file))
-        self._services.dataplane.key_hashes = keys
-        await declare(self._services, wanted, self._tasks)
-        log.info("configuration reloaded path=%s", self._config)
+        async with self._reloading:
+            up = self._up
+            if up is None:
+                return
+            try:
+                settings = read_settings(self._config)
+                _check_reloadable(self._settings, settings)
+                engines = engines_of(settings)
+                others = [each for each in up.services.store.models.all() if not each.declared]
+                check_engines_kept(engines, others)
+                wanted = declared_models(settings, engines, others)
+                keys = read_keys(settings.gateway.api_keys_file)
+            except LlmgwError as error:
+                log.error("configuration not reloaded, nothing changed: %s", error.message)
+                return
+            self._settings = up.services.settings = settings
+            up.services.engines = engines
+            up.services.hub = _hub(settings)
+            up.services.dataplane.key_hashes = keys
+            await declare(up.services, wanted, self._tasks)
+            log.info("configuration reloaded path=%s", self._config)
 
     async def stop(self) -> None:
-        """Ends jobs, lets requests end within `gateway.drain`, then ends every process."""
-        drain_s = self._settings.gateway.drain
-        await self._runner.stop_all(Cancellation("llmgw", "the daemon was stopped"))
-        await self._services.dataplane.link.finish(drain_s)
-        await self._workers.wait_ended(drain_s + STOP_GRACE_S)
-        await self._services.fleet.stop_all()
-        self._services.dataplane.tally.save()
-        self._services.store.close()
+        """Takes no more verbs, ends jobs, lets requests end within `gateway.drain`, then ends every process."""
+        up, self._up = self._up, None
+        if up is not None:
+            drain_s = self._settings.gateway.drain
+            up.services.stopping.set()
+            up.control.close()
+            await up.runner.stop_all(Cancellation("llmgw", "the daemon was stopped"))
+            await up.services.dataplane.link.finish(drain_s)
+            await up.workers.wait_ended(drain_s + STOP_GRACE_S)
+            await up.services.fleet.stop_all()
+            with up.services.store.transaction():
+                up.services.dataplane.tally.save()
+
+    async def end_everything(self) -> None:
+        """What `stop` is for, when it did not come to it: every process that this daemon started."""
+        await process.end_marked(self._state, STOP_GRACE_S)
 
     async def _wait_for_gateway(self, link: Link) -> None:
         try:
@@ -199,15 +214,8 @@ def _check_reloadable(old: Settings, new: Settings) -> None:
             raise LlmgwError("needs_restart", f"{name} went from {before} to {after}, which takes a restart")
 
 
-async def _end_leftovers(store: Store, state: Path) -> None:
-    """Ends what a life that was killed left running: the processes written down, and those that bear its mark."""
-    written = {row.pid: row.identity for row in store.processes.all()}
-    async with anyio.create_task_group() as tasks:
-        for pid, name in {**written, **dict(process.marked(state))}.items():
-            log.info("ending what the last llmgwd left running pid=%d", pid)
-            tasks.start_soon(process.end, pid, name, STOP_GRACE_S)
-    for pid in written:
-        store.processes.delete(pid)
+def _hub(settings: Settings) -> Hub:
+    return Hub(settings.hub.endpoint, TokenSource(settings.hub.token_file))
 
 
 def _lock(state: Path) -> IO[str]:

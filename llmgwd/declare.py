@@ -11,9 +11,20 @@ from llmgwd.domain.errors import LlmgwError, unusable
 from llmgwd.engines.replica import Replica
 from llmgwd.engines.templates import PRESETS, Engine, check_argv, find_engine
 from llmgwd.jobs.services import Services
-from llmgwd.jobs.take_out import drain_and_stop
+from llmgwd.jobs.take_out import retire
+from llmgwd.protocol.states import EventKind
 
 log = logging.getLogger(__name__)
+
+CONFIG = "configuration"
+"""Who changes declared models, in the event log."""
+
+
+def check_engines_kept(engines: Mapping[str, Engine], models: list[Model]) -> None:
+    """Raises LlmgwError when a model is left without its engine."""
+    for model in models:
+        if model.engine not in engines:
+            raise unusable("bad_config", f"engines.{model.engine} is gone, and {model.name} runs on it")
 
 
 def engines_of(settings: Settings) -> dict[str, Engine]:
@@ -60,19 +71,25 @@ async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.Task
     present = {model.name: model for model in store.models.all() if model.declared}
     gone = [model for name, model in present.items() if name not in {each.name for each in wanted}]
     changed = [model for model in wanted if present.get(model.name) != model]
+    events = []
     with store.transaction():
         for model in gone:
             store.models.delete(model.name)
+            events.append(services.log_event(CONFIG, EventKind.MODEL_REMOVED, model.name, before=model.origin.short))
         for model in changed:
             store.models.put(model)
+            before = present[model.name].origin.short if model.name in present else ""
+            what = EventKind.MODEL_UPDATED if before else EventKind.MODEL_ADDED
+            events.append(services.log_event(CONFIG, what, model.name, before=before, after=model.origin.short))
+    for event in events:
+        services.announce(event)
     for model in wanted:
         old = fleet.of(model.name)
-        if model in changed or not old:
+        # Its row may be the same while the engine that it names is another now.
+        if not old or any(replica.spec != services.spec(model) for replica in old):
             tasks.start_soon(_replace, services, start(services, model), old)
     await services.dataplane.publish()
-    for model in gone:
-        for replica in fleet.of(model.name):
-            await drain_and_stop(services, replica)
+    await retire(services, [replica for model in gone for replica in fleet.of(model.name)])
 
 
 async def _replace(services: Services, new: list[Replica], old: list[Replica]) -> None:
@@ -83,8 +100,7 @@ async def _replace(services: Services, new: list[Replica], old: list[Replica]) -
     except LlmgwError as error:
         log.info("declared model replaced again before it was ready why=%s", error.message)
         return
-    for replica in old:
-        await drain_and_stop(services, replica)
+    await retire(services, old)
 
 
 def start(services: Services, model: Model) -> list[Replica]:

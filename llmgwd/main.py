@@ -44,31 +44,42 @@ def run(argv: Sequence[str] | None = None) -> int:
     except LlmgwError as error:
         return _fail(error.message, error.hint, int(error.status))
     except ExceptionGroup as group:
-        told, rest = group.split(LlmgwError)
+        told, rest = group.split((LlmgwError, SocketPathError))
         if rest is not None or told is None:
             raise
         first = _first(told)
-        return _fail(first.message, first.hint, int(first.status))
+        if isinstance(first, LlmgwError):
+            return _fail(first.message, first.hint, int(first.status))
+        return _fail(str(first), "", 2)
     return 0
 
 
 async def _serve(settings: Settings, config: Path | None, socket: Path, state: Path) -> None:
     daemon = Daemon(settings, config, socket, state)
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(daemon.run)
-            log.info("llmgwd is ready gateway=%s socket=%s state=%s", settings.gateway.listen, socket, state)
-            async for number in signals:
-                if number == signal.SIGHUP:
-                    await daemon.reload()
-                    continue
+    try:
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_start, daemon, f"gateway={settings.gateway.listen} socket={socket} state={state}")
+                async for number in signals:
+                    if number != signal.SIGHUP:
+                        break
+                    tasks.start_soon(daemon.reload)
                 log.info("stopping: draining requests, then ending every process signal=%s", number.name)
-                break
-            await daemon.stop()
-            tasks.cancel_scope.cancel()
+                await daemon.stop()
+                tasks.cancel_scope.cancel()
+    finally:
+        # Also when something failed that nobody foresaw: no process may outlive its daemon.
+        with anyio.CancelScope(shield=True):
+            await daemon.end_everything()
 
 
-def _first(group: ExceptionGroup[LlmgwError]) -> LlmgwError:
+async def _start(daemon: Daemon, where: str) -> None:
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(daemon.run)
+        log.info("llmgwd is ready %s", where)
+
+
+def _first(group: ExceptionGroup[Exception]) -> Exception:
     error = group.exceptions[0]
     return _first(error) if isinstance(error, ExceptionGroup) else error
 

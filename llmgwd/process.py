@@ -1,6 +1,7 @@
 """Processes that the daemon starts: in groups of their own, told apart for ever, ended as a whole."""
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -12,8 +13,11 @@ import anyio
 import anyio.abc
 import psutil
 
+log = logging.getLogger(__name__)
+
 KILL_WAIT_S = 5.0
 MARK = "LLMGW_CHILD_OF"
+HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 MOST_WORDS = 300
 """Characters of a log line in a message."""
 TROUBLE = re.compile(r"error|fail|cannot|out of memory|do(es)? not", re.IGNORECASE)
@@ -27,9 +31,14 @@ async def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = 
             stdin=DEVNULL,
             stdout=output,
             stderr=STDOUT,
-            env={**os.environ, **(env or {})},
+            env={**_environment(), **(env or {})},
             start_new_session=True,
         )
+
+
+def _environment() -> dict[str, str]:
+    """The daemon's own without the hub's token, which is nothing for an engine to have."""
+    return {name: value for name, value in os.environ.items() if name not in HUB_TOKENS}
 
 
 def identity(pid: int) -> str | None:
@@ -74,26 +83,35 @@ def marked(state: Path) -> list[tuple[int, str]]:
     return found
 
 
-async def end(pid: int, name: str | None, grace_s: float) -> None:
+async def end(pid: int, name: str | None, grace_s: float) -> bool:
     """Ends the process group led by `pid`, if that is still the process called `name` (see `identity`).
 
-    TERM, up to `grace_s` for the leader to end, then KILL for all that is left of the group.
+    TERM, up to `grace_s` for the leader to end, then KILL for all that is left of the group. Whether it is gone.
     """
     alive = identity(pid)
     if name is None or alive not in (name, None):
-        return
+        return True
     if alive == name:
         _signal_group(pid, signal.SIGTERM)
         await _gone(pid, name, grace_s)
     # Children that outlived their leader too: no new process is given a group's id while the group lives.
     _signal_group(pid, signal.SIGKILL)
-    await _gone(pid, name, KILL_WAIT_S)
+    return await _gone(pid, name, KILL_WAIT_S)
 
 
-async def _gone(pid: int, name: str, within_s: float) -> None:
+async def end_marked(state: Path, grace_s: float) -> None:
+    """Ends every process that bears the mark of this state folder."""
+    async with anyio.create_task_group() as tasks:
+        for pid, name in marked(state):
+            log.info("ending what was left running pid=%d", pid)
+            tasks.start_soon(end, pid, name, grace_s)
+
+
+async def _gone(pid: int, name: str, within_s: float) -> bool:
     with anyio.move_on_after(within_s):
         while identity(pid) == name:  # noqa: ASYNC110 - nothing signals the end of a process that is not our child
             await anyio.sleep(0.02)
+    return identity(pid) != name
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

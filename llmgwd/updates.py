@@ -10,11 +10,11 @@ from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import Changes, RepoFile, compare
 from llmgwd.jobs.services import Services
+from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import UpdateView
+from llmgwd.weights.progress import Cancelled
 
 log = logging.getLogger(__name__)
-
-NEWER = "newer_weights"
 
 
 async def check(services: Services, model: Model) -> UpdateView:
@@ -23,7 +23,10 @@ async def check(services: Services, model: Model) -> UpdateView:
     if origin.repo is None or origin.revision is None:
         return UpdateView(model.name, None, None, None, newer=False, summary="local weights: there is no repository")
     try:
-        found = await anyio.to_thread.run_sync(partial(services.hub.snapshot, origin.repo))
+        ask = partial(services.hub.snapshot, origin.repo, cancelled=services.stopping)
+        found = await anyio.to_thread.run_sync(ask)
+    except Cancelled:
+        return UpdateView(model.name, origin.repo, origin.revision, None, newer=False, summary="the daemon is stopping")
     except LlmgwError as error:
         return UpdateView(model.name, origin.repo, origin.revision, None, newer=False, summary=error.message)
     if found.sha == origin.revision:
@@ -60,9 +63,9 @@ async def _note(services: Services, model: Model) -> None:
     if not view.newer or view.latest is None:
         log.info("hub checked model=%s %s", model.name, view.summary)
         return
-    if services.store.events.happened(NEWER, model.name, view.latest):
+    if services.store.events.happened(EventKind.NEWER_WEIGHTS, model.name, view.latest):
         return
     event = services.log_event(
-        "llmgw", NEWER, model.name, before=model.origin.short, after=view.latest, why=view.summary
+        "llmgw", EventKind.NEWER_WEIGHTS, model.name, before=model.origin.short, after=view.latest, why=view.summary
     )
     services.announce(event)

@@ -43,22 +43,28 @@ async def watch(services: Services) -> None:
 
 async def look(services: Services) -> None:
     """Judges each canary once, none waiting for another's end."""
-    services.dataplane.tally.save()
+    with services.store.transaction():
+        services.dataplane.tally.save()
     async with anyio.create_task_group() as tasks:
         for canary in services.store.canaries.running():
             services.feed.publish(canary.id)
-            if canary.phase is CanaryPhase.SERVING and canary.share > 0:
-                tasks.start_soon(_look_at, services, canary)
+            tasks.start_soon(_look_at, services, canary)
 
 
 async def _look_at(services: Services, canary: Canary) -> None:
-    """A failure to take it out is logged, and tried again at the next look."""
+    """Takes it out when it is worse, or when an earlier try to take it out left something."""
     if services.store.jobs.of(canary.model) is not None:
         return
-    verdict = verdict_on(services, canary)
-    if verdict.state != "worse":
+    if canary.phase is CanaryPhase.REMOVING:
+        ending, reason = canary.ending or CanaryPhase.ABORTED, canary.reason
+    elif canary.phase is CanaryPhase.SERVING and canary.share > 0:
+        verdict = verdict_on(services, canary)
+        if verdict.state != "worse":
+            return
+        ending, reason = CanaryPhase.ROLLED_BACK, verdict.sentence
+    else:
         return
     try:
-        await take_out(services, canary.id, by=LLMGW, ending=CanaryPhase.ROLLED_BACK, reason=verdict.sentence)
+        await take_out(services, canary.id, by=LLMGW, ending=ending, reason=reason)
     except LlmgwError as error:
-        log.error("canary not taken out model=%s why=%s", canary.model, error.message)
+        log.error("canary not taken out, to be tried again model=%s why=%s", canary.model, error.message)

@@ -54,7 +54,7 @@ MODEL = {"name": "a", "path": "/a.gguf"}
             {"canary": {"limits": {"tfft": 2}}},
             "canary.limits.tfft is not a limit: expected one of bad_answers, length_limited, speed, ttft",
         ),
-        ({"canary": {"limits": {"ttft": -1}}}, "canary.limits.ttft is -1: expected more than 0"),
+        ({"canary": {"limits": {"ttft": -1}}}, "canary.limits.ttft is -1: expected a number above 0"),
         ({"models": [{"name": "a"}]}, "models[0].path is missing"),
         (
             {"models": [MODEL, {**MODEL, "scaling": {"max": "x"}}]},
@@ -73,6 +73,15 @@ MODEL = {"name": "a", "path": "/a.gguf"}
         ({"engines": {"x": {"argv": "foo"}}}, "engines.x.argv is 'foo': expected a list, got text"),
         ({"engines": {"x": {"argv": []}}}, "engines.x.argv is empty: expected the program and its arguments"),
         ({"engines": {"x": {"argv": ["a"], "health": 1}}}, "engines.x.health is 1: expected text, got a whole number"),
+        ({"canary": {"limits": {"ttft": float("nan")}}}, "canary.limits.ttft is nan: expected a number above 0"),
+        (
+            {"notify": [{"kind": "webhook", "url": "http://x:99999"}]},
+            "notify[0].url is 'http://x:99999': expected http://… or https://…",
+        ),
+        (
+            {"engines": {"x": {"argv": ["a"], "env": {"A=B": "c"}}}},
+            "engines.x.env has 'A=B': no variable can be called so or hold that",
+        ),
         ({"notify": [{"kind": "fax", "url": "x"}]}, "notify[0].kind is 'fax': expected webhook"),
     ],
 )

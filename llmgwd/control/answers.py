@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import anyio
+
 from llmgwd.control.show import canary_view, job_view, model_view
 from llmgwd.control.verbs import Verbs
+from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import unknown
 from llmgwd.jobs.services import Services
 from llmgwd.protocol import messages as m
@@ -15,6 +18,15 @@ from llmgwd.updates import check
 
 Reply = m.Status | m.Models | m.Canaries | m.Jobs | m.Events | m.Updates | m.Logs | m.Started | m.Done
 Update = m.JobChanged | m.CanaryChanged
+
+
+AGAIN_AFTER_S = 5.0
+"""A follower is told the same once more after this long: only so one that has left is noticed."""
+
+
+async def _wait(changed: anyio.Event) -> None:
+    with anyio.move_on_after(AGAIN_AFTER_S):
+        await changed.wait()
 
 
 @dataclass
@@ -76,6 +88,7 @@ class Answers:
         return self._follow_job(request.id) if isinstance(request, m.WatchJob) else self._follow_canary(request.id)
 
     async def _follow_job(self, job_id: str) -> AsyncIterator[Update | Reply]:
+        self.verbs.runner.view_job(job_id)  # Raises when there is none: nobody waits for it to change.
         while True:
             changed = self.services.feed.next_change(job_id)
             job = self.verbs.runner.view_job(job_id)
@@ -83,24 +96,33 @@ class Answers:
                 yield m.Jobs([job_view(job)])
                 return
             yield m.JobChanged(job_view(job))
-            await changed.wait()
+            await _wait(changed)
 
     async def _follow_canary(self, canary_id: str) -> AsyncIterator[Update | Reply]:
+        if self.services.store.canaries.find(canary_id) is None:
+            raise unknown("no_such_canary", f"there is no canary {canary_id}")
         while True:
             changed = self.services.feed.next_change(canary_id)
             canary = self.services.store.canaries.find(canary_id)
-            if canary is None:
-                raise unknown("no_such_canary", f"there is no canary {canary_id}")
+            assert canary is not None
             if not canary.runs:
                 yield m.Canaries([canary_view(self.services, canary)])
                 return
             yield m.CanaryChanged(canary_view(self.services, canary))
-            await changed.wait()
+            await _wait(changed)
 
     async def _updates(self, name: str | None) -> list[UpdateView]:
         models = self.services.store.models
         asked = [models.get(name)] if name is not None else [each for each in models.all() if each.canary_of is None]
-        return [await check(self.services, model) for model in asked]
+        views: dict[str, UpdateView] = {}
+
+        async def ask(model: Model) -> None:
+            views[model.name] = await check(self.services, model)
+
+        async with anyio.create_task_group() as tasks:
+            for model in asked:
+                tasks.start_soon(ask, model)
+        return [views[model.name] for model in asked]
 
     def _canaries(self, name: str | None, ended: bool) -> list[CanaryView]:
         store = self.services.store

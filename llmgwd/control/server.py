@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import socket
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -35,33 +36,59 @@ class ControlServer:
         self._path = path
         self._answers = answers
         self._program = program
+        self._listener: anyio.abc.Listener[anyio.abc.SocketStream] | None = None
+        self._scope = anyio.CancelScope()
 
-    async def serve(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Listens until cancelled. Raises LlmgwError when another daemon listens there; a stale socket is replaced."""
+    async def listen(self) -> None:
+        """Takes the socket, replacing a stale one; callers wait until `serve`.
+
+        Raises LlmgwError when another daemon has it, or it cannot be had.
+        """
         clear(self._path)
-        self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-        listener = await anyio.create_unix_listener(self._path, mode=0o660)
         try:
-            async with listener:
-                task_status.started()
-                await listener.serve(self._talk)
+            self._path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+            self._listener = await anyio.create_unix_listener(self._path, mode=0o660)
+        except OSError as error:
+            raise LlmgwError(
+                "bad_socket",
+                f"the control socket {self._path} cannot be made: {error.strerror}",
+                hint="give another place with --socket or LLMGW_SOCKET",
+            ) from error
+
+    async def serve(self) -> None:
+        """Answers callers until `close`."""
+        assert self._listener is not None
+        try:
+            with self._scope:
+                async with self._listener:
+                    await self._listener.serve(self._talk)
         finally:
             self._path.unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Ends every conversation."""
+        self._scope.cancel()
+
     async def _talk(self, stream: anyio.abc.SocketStream) -> None:
-        gone = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream, TimeoutError)
         async with stream:
-            with contextlib.suppress(*gone):
-                try:
-                    await self._converse(stream)
-                except (FrameError, msgspec.DecodeError) as error:
-                    await _send(stream, m.Failure("bad_frame", str(error), status=ExitStatus.USAGE))
+            try:
+                with contextlib.suppress(_GoneError):
+                    await self._hold(stream)
+            except Exception:
+                log.exception("a conversation failed unexpectedly")
+
+    async def _hold(self, stream: anyio.abc.SocketStream) -> None:
+        try:
+            await self._converse(stream)
+        except (FrameError, msgspec.DecodeError) as error:
+            await _send(stream, m.Failure("bad_frame", str(error), status=ExitStatus.USAGE))
 
     async def _converse(self, stream: anyio.abc.SocketStream) -> None:
         by = caller(stream.extra(anyio.abc.SocketAttribute.raw_socket))  # noqa: S610 - anyio's typed attributes
         frames = _frames(stream)
         await _send(stream, m.Hello(self._program))
-        with anyio.fail_after(HELLO_WITHIN_S):
+        first = None
+        with anyio.move_on_after(HELLO_WITHIN_S):
             first = await anext(frames, None)
         if first is None:
             return
@@ -93,32 +120,48 @@ class ControlServer:
                 await _send(stream, await self._answers.answer(request, by))
         except LlmgwError as error:
             await _send(stream, m.Failure(error.code, error.message, error.hint, error.status))
-        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except _GoneError:
             raise
         except Exception as error:
             log.exception("request failed unexpectedly kind=%s", type(request).__name__)
             await _send(stream, m.Failure("unexpected", f"{type(error).__name__}: {error}", "see the daemon's log"))
 
 
+class _GoneError(Exception):
+    """The caller is not there any more, or takes nothing."""
+
+
 async def _frames(stream: anyio.abc.SocketStream) -> AsyncIterator[bytes]:
+    """Raises _GoneError when the connection breaks."""
     reader = FrameReader(MAX_REQUEST_BYTES)
-    async for data in stream:
-        for payload in reader.feed(data):
-            yield payload
+    try:
+        async for data in stream:
+            for payload in reader.feed(data):
+                yield payload
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        raise _GoneError from error
 
 
 async def _send(stream: anyio.abc.SocketStream, message: msgspec.Struct) -> None:
-    with anyio.fail_after(SEND_WITHIN_S):
-        await stream.send(frame(_encode(message)))
+    """Raises _GoneError when it does not arrive."""
+    try:
+        with anyio.fail_after(SEND_WITHIN_S):
+            await stream.send(frame(_encode(message)))
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError) as error:
+        raise _GoneError from error
 
 
 def clear(path: Path) -> None:
-    """Takes away a socket file on which nobody listens. Raises LlmgwError when somebody does."""
+    """Takes away a socket file on which nobody listens. Raises LlmgwError when somebody does, or it is no socket."""
+    try:
+        is_socket = stat.S_ISSOCK(path.lstat().st_mode)
+    except FileNotFoundError:
+        return
+    if not is_socket:
+        raise LlmgwError("bad_socket", f"{path} is in the way: it is no socket", hint="give another path with --socket")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(str(path))
-        except FileNotFoundError:
-            return
         except ConnectionRefusedError:
             log.info("replacing a stale socket path=%s", path)
             path.unlink(missing_ok=True)

@@ -123,6 +123,9 @@ def _next(services: Services, canary: Canary) -> str:
     match canary.phase:
         case CanaryPhase.PREPARING:
             return "gets its share once it has answered"
+        case CanaryPhase.SERVING if not services.fleet.ready(canary.name):
+            said = "; ".join(each.detail for each in services.fleet.of(canary.name) if each.detail)
+            return f"stable serves everything until its replica is ready again: {said or 'it is starting'}"
         case CanaryPhase.SERVING if canary.share == 0:
             return f"nothing: its share is 0; `llmgw ctl model percent {canary.model} N` gives it requests"
         case CanaryPhase.SERVING:

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 import msgspec
 
 from llmgwd.control.show import canary_view, job_view
-from llmgwd.domain.canary import Canary, CanaryEvent, after, check_share, no_canary
+from llmgwd.domain.canary import Canary, CanaryEvent, after, already_promoted, check_share, no_canary
 from llmgwd.domain.catalog import Model, check_new_name, moved_back, names
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
 from llmgwd.engines.templates import find_engine
 from llmgwd.jobs.acquire import check_choice, no_repository
+from llmgwd.jobs.promote import check_ready
 from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner, busy
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import take_out
 from llmgwd.protocol import messages as m
-from llmgwd.protocol.states import CanaryPhase, JobKind, JobState
+from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState
 
 
 @dataclass
@@ -40,16 +41,14 @@ class Verbs:
 
     async def remove(self, request: m.RemoveModel, by: str) -> m.Started:
         model = self._changeable(request.name)
-        if canary := self.services.store.canaries.of(model.name):
-            raise _has_canary(canary)
+        self._check_no_canary(model)
         return self._start(JobKind.REMOVE, model.name, by, request)
 
     async def canary(self, request: m.StartCanary, by: str) -> m.Started:
         check_share(request.percent)
         check_choice(request.weights)
         model = self._changeable(request.name)
-        if canary := self.services.store.canaries.of(model.name):
-            raise _has_canary(canary)
+        self._check_no_canary(model)
         chosen = request.weights
         if not (chosen.repo or chosen.path or model.origin.repo):
             raise no_repository(model.name)
@@ -68,7 +67,7 @@ class Verbs:
             changed = msgspec.structs.replace(canary, share=request.percent)
             services.store.canaries.put(changed)
             event = services.log_event(
-                by, "canary_share", model.name, before=f"{canary.share:g} %", after=f"{changed.share:g} %"
+                by, EventKind.CANARY_SHARE, model.name, before=f"{canary.share:g} %", after=f"{changed.share:g} %"
             )
         await services.dataplane.publish()
         services.feed.publish(changed.id)
@@ -86,6 +85,7 @@ class Verbs:
         if canary is None:
             raise no_canary(model.name, "promote")
         after(canary, CanaryEvent.PROMOTE)
+        check_ready(self.services, canary)
         return self._start(JobKind.PROMOTE, model.name, by, request)
 
     async def abort(self, request: m.Abort, by: str) -> m.Done:
@@ -96,32 +96,32 @@ class Verbs:
         job = services.store.jobs.of(model.name)
         if job and job.kind in (JobKind.CANARY, JobKind.PROMOTE):
             stopped = await self._stop(job, Cancellation(by, reason))
-            if job.kind is JobKind.CANARY and stopped.state is not JobState.DONE:
+            if services.store.canaries.of(model.name) is None and stopped.state is not JobState.DONE:
                 return m.Done(f"{model.name}'s canary is out before it was ready; stable serves everything")
         canary = services.store.canaries.of(model.name)
         if canary is None:
-            raise no_canary(model.name, "abort")
+            raise self._is_promoted(model) or no_canary(model.name, "abort")
         ended = await take_out(services, canary.id, by=by, ending=CanaryPhase.ABORTED, reason=reason)
+        services.wish_clean_up()
         return m.Done(f"{ended.name} is out; stable serves everything", canary_view(services, ended))
 
     async def update(self, request: m.Update, by: str) -> m.Started:
         check_choice(request.weights)
         model = self._changeable(request.name)
-        if canary := self.services.store.canaries.of(model.name):
-            raise _has_canary(canary)
+        self._check_no_canary(model)
         if not (request.weights.repo or request.weights.path or model.origin.repo):
             raise no_repository(model.name)
         return self._start(JobKind.UPDATE, model.name, by, request)
 
     async def rollback(self, request: m.Rollback, by: str) -> m.Started:
         model = self._changeable(request.name)
-        if canary := self.services.store.canaries.of(model.name):
-            raise _has_canary(canary)
-        moved_back(model)  # Raises when there is nothing to go back to.
+        self._check_no_canary(model)
+        # Raises when there is nothing to go back to, or its weights are not on disk any more.
+        self.services.spec(moved_back(model))
         return self._start(JobKind.ROLLBACK, model.name, by, request)
 
     async def cancel(self, request: m.CancelJob, by: str) -> m.Done:
-        job = await self.runner.cancel(request.id, Cancellation(by, "asked for"))
+        job = await self.runner.cancel(request.id, Cancellation(by, f"by {by}"))
         return m.Done(f"{job.id} is {job.state}: {job.outcome}")
 
     async def _stop(self, job: Job, cancellation: Cancellation) -> Job:
@@ -130,6 +130,23 @@ class Verbs:
         except LlmgwError:
             # It ended, or a promote committed, while we asked: what the canary is now decides.
             return self.services.store.jobs.get(job.id)
+
+    def _check_no_canary(self, model: Model) -> None:
+        """Raises LlmgwError while it has one, naming the job that is at it if there is one."""
+        canary = self.services.store.canaries.of(model.name)
+        if canary is None:
+            return
+        job = self.services.store.jobs.of(model.name)
+        if job is not None and job.kind is not JobKind.CANARY:
+            raise busy(job)
+        raise _has_canary(canary)
+
+    def _is_promoted(self, model: Model) -> LlmgwError | None:
+        """The refusal when the model's last canary is what it serves now."""
+        last = next(iter(self.services.store.canaries.all(model.name, limit=1)), None)
+        if last is None or last.phase is not CanaryPhase.PROMOTED or last.origin != model.origin:
+            return None
+        return already_promoted(model.name)
 
     def _start(self, kind: JobKind, model: str, by: str, request: msgspec.Struct) -> m.Started:
         return m.Started(job_view(self.runner.submit(kind, model, by, request)))
@@ -156,6 +173,12 @@ class Verbs:
 
 
 def _has_canary(canary: Canary) -> LlmgwError:
+    if canary.phase is CanaryPhase.REMOVING:
+        return refused(
+            "canary_going",
+            f"{canary.model}'s canary at {canary.origin.short} is still being taken out",
+            hint=f"see when it is gone with `llmgw ctl model canaries {canary.model}`, then ask again",
+        )
     return refused(
         "has_canary",
         f"{canary.model} already has a canary: {canary.name} at {canary.origin.short}, given {canary.share:g} %",

@@ -2,6 +2,7 @@
 
 import hashlib
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 import anyio
@@ -26,8 +27,8 @@ def read_keys(path: Path | None) -> tuple[bytes, ...] | None:
         return None
     try:
         lines = path.read_text().split("\n")
-    except OSError as error:
-        raise LlmgwError("no_keys", f"gateway.api_keys_file {path} cannot be read: {error.strerror}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise LlmgwError("no_keys", f"gateway.api_keys_file {path} cannot be read: {error}") from error
     keys = [line.strip() for line in lines]
     return tuple(hashlib.sha256(key.encode()).digest() for key in keys if key and not key.startswith("#"))
 
@@ -64,26 +65,48 @@ class Dataplane:
         successor starts with this one.
         """
         async with self._publishing:
-            self._version += 1
-            await self.link.push(
-                routing_table(
-                    self._version,
-                    self._store.models.all(),
-                    self._store.canaries.running(),
-                    self._fleet.ready,
-                    self.key_hashes,
-                )
-            )
-            for worker in await self.link.applied(self._version, ACKNOWLEDGE_S):
-                log.error("gateway worker does not follow its routes pid=%d version=%d", worker.pid, self._version)
-                await self._workers.end(worker.pid)
+            # Cancelled in the middle, some workers would have the table and others not.
+            with anyio.CancelScope(shield=True):
+                await self._publish_next()
             return self._version
 
-    async def drain(self, replica: Replica, within_s: float) -> int:
-        """Takes a replica out of the routes and waits until it has no request; returns how many it still has."""
-        self._fleet.drain(replica)
+    async def _publish_next(self) -> None:
+        self._version += 1
+        await self.link.push(
+            routing_table(
+                self._version,
+                self._store.models.all(),
+                self._store.canaries.running(),
+                self._fleet.ready,
+                self.key_hashes,
+            )
+        )
+        for pid in await self.link.applied(self._version, lambda: self._workers.pids, ACKNOWLEDGE_S):
+            log.error("gateway worker does not follow its routes pid=%d version=%d", pid, self._version)
+            await self._workers.end(pid)
+
+    async def retire(self, replicas: Iterable[Replica], within_s: float) -> None:
+        """Takes replicas out of the routes, all at once, lets their requests end within `within_s`, and stops them.
+
+        Raises LlmgwError when one does not end; the others have.
+        """
+        leaving = list(replicas)
+        for replica in leaving:
+            self._fleet.drain(replica)
         version = await self.publish()
-        left = await self.link.drained(replica.id, version, within_s)
-        if left:
-            log.warning("replica not drained id=%s in_flight=%d after_s=%g", replica.id, left, within_s)
-        return left
+        problems: list[LlmgwError] = []
+
+        async def stop(replica: Replica) -> None:
+            left = await self.link.drained(replica.id, version, within_s)
+            if left:
+                log.warning("replica not drained id=%s in_flight=%d after_s=%g", replica.id, left, within_s)
+            try:
+                await self._fleet.stop(replica)
+            except LlmgwError as error:
+                problems.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for replica in leaving:
+                tasks.start_soon(stop, replica)
+        if problems:
+            raise problems[0]

@@ -1,7 +1,7 @@
 """The daemon's end of the link to its gateway workers: routes out and acknowledged, samples in exactly once."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from llmgwd.protocol.link import (
 from llmgwd.protocol.samples import ArmSample
 
 log = logging.getLogger(__name__)
+
+SEND_WITHIN_S = 5.0
 
 _decode = msgspec.msgpack.Decoder(FromWorker).decode
 _encode = msgspec.msgpack.encode
@@ -56,6 +58,8 @@ class Link:
         self._workers: set[Worker] = set()
         self._routes = Routes(version=0)
         self._last_seq: dict[str, int] = {}
+        self._greeted: set[int] = set()
+        """Pids of all that ever said hello, and so may follow a table of ours."""
         self._changed = anyio.Event()
 
     @property
@@ -76,12 +80,16 @@ class Link:
         for worker in self.workers:
             await self._send(worker, routes)
 
-    async def applied(self, version: int, within_s: float) -> list[Worker]:
-        """Waits until every connected worker follows this table; the ones that still do not after `within_s`."""
+    async def applied(self, version: int, running: Callable[[], Collection[int]], within_s: float) -> set[int]:
+        """Waits until every running worker that ever had routes follows this table.
+
+        `running` gives the pids of worker processes. Returns those that still do not follow it after `within_s`, one
+        whose link is down among them: it serves by the table it has.
+        """
         with anyio.move_on_after(within_s):
-            while self._behind(version):
+            while self._behind(version, running()):
                 await self._next_change()
-        return self._behind(version)
+        return self._behind(version, running())
 
     async def drained(self, replica: str, version: int, within_s: float) -> int:
         """Waits until no worker has a request on this replica, which no table since `version` names.
@@ -89,13 +97,13 @@ class Link:
         Returns how many are left after `within_s`.
         """
         with anyio.move_on_after(within_s):
-            while self._in_flight(replica) or self._behind(version):
+            while self._in_flight(replica) or any(worker.applied < version for worker in self._workers):
                 await self._next_change()
         return self._in_flight(replica)
 
     async def connected(self, count: int) -> None:
         """Waits until that many workers follow the present table."""
-        while len(self._workers) < count or self._behind(self._routes.version):
+        while sum(worker.applied >= self._routes.version for worker in self._workers) < count:
             await self._next_change()
 
     async def finish(self, drain_s: float) -> None:
@@ -103,8 +111,10 @@ class Link:
         for worker in self.workers:
             await self._send(worker, Finish(float(drain_s)))
 
-    def _behind(self, version: int) -> list[Worker]:
-        return [worker for worker in self._workers if worker.applied < version]
+    def _behind(self, version: int, running: Collection[int]) -> set[int]:
+        following = {worker.pid for worker in self._workers if worker.applied >= version}
+        connected = {worker.pid for worker in self._workers}
+        return ((self._greeted & set(running)) | connected) - following
 
     def _in_flight(self, replica: str) -> int:
         return sum(worker.in_flight.get(replica, 0) for worker in self._workers)
@@ -118,7 +128,8 @@ class Link:
 
     async def _send(self, worker: Worker, message: ToWorker) -> None:
         try:
-            with anyio.fail_after(5):
+            # Half a frame would end the conversation: a caller's cancellation waits for the other half.
+            with anyio.fail_after(SEND_WITHIN_S, shield=True):
                 await worker.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
             # Its reader sees the end of the connection and forgets it.
@@ -149,6 +160,7 @@ class Link:
                 raise FrameError(f"it speaks version {message.version}, this daemon {LINK_VERSION}")
             worker = Worker(message.worker, message.pid, stream)
             self._workers.add(worker)
+            self._greeted.add(worker.pid)
             await self._send(worker, self._routes)
         elif worker is None:
             raise FrameError("it did not say hello first")

@@ -28,13 +28,18 @@ class Tally:
 
     def of(self, canary: Canary, arm: Arm) -> ArmSample:
         """That arm over the canary's life."""
+        if not canary.runs:
+            # Its end was saved; read, not remembered: the past may be looked at, and would pile up.
+            found = [sample for sample in self._canaries.samples(canary.id) if sample.arm is arm]
+            if found:
+                return found[0]
         self._load(canary.id)
         origin = canary.origin if arm is Arm.CANARY else canary.stable_origin
         empty = ArmSample(model=canary.model, arm=arm, revision=origin.short, canary=canary.id)
         return self._sums.get((canary.id, arm), empty)
 
     def save(self) -> None:
-        """Writes what changed."""
+        """Writes what changed; to be called in a transaction."""
         for canary, arm in self._unsaved:
             self._canaries.put_sample(canary, arm, self._sums[canary, arm])
         self._unsaved.clear()

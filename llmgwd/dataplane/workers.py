@@ -13,7 +13,6 @@ import anyio.abc
 from llmgwd import process
 from llmgwd.config import GatewaySettings
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.engines.fleet import Ledger
 
 log = logging.getLogger(__name__)
 
@@ -24,15 +23,12 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 10.0
 class Workers:
     """Keeps `settings.workers` processes running on one address."""
 
-    def __init__(
-        self, settings: GatewaySettings, link: Path, logs: Path, ledger: Ledger, env: Mapping[str, str]
-    ) -> None:
+    def __init__(self, settings: GatewaySettings, link: Path, logs: Path, env: Mapping[str, str]) -> None:
         """`env` is what every worker's environment has besides the daemon's own."""
         self._env = env
         self._settings = settings
         self._link = link
         self._log = logs / "gateway.log"
-        self._ledger = ledger
         self._running: dict[int, tuple[anyio.abc.Process, str | None]] = {}
         self._finishing = False
 
@@ -43,12 +39,17 @@ class Workers:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((listen.host, listen.port))
+                probe.listen()
             except OSError as error:
                 raise LlmgwError(
                     "gateway_address",
                     f"gateway.listen {listen} cannot be listened on: {error.strerror}",
                     hint="end what listens there, or give another address in the configuration",
                 ) from error
+
+    @property
+    def pids(self) -> set[int]:
+        return set(self._running)
 
     def start(self, tasks: anyio.abc.TaskGroup) -> None:
         for number in range(self._settings.workers):
@@ -71,22 +72,27 @@ class Workers:
     async def _keep(self, number: int) -> None:
         pause_s = FIRST_PAUSE_S
         while not self._finishing:
-            worker = await process.spawn(self._argv(number), self._log, self._env)
-            name = process.identity(worker.pid)
-            self._running[worker.pid] = (worker, name)
-            if name is not None:
-                self._ledger.started(worker.pid, name, "gateway worker")
             started = anyio.current_time()
             try:
-                status = await worker.wait()
-            finally:
-                self._running.pop(worker.pid, None)
-                self._ledger.ended(worker.pid)
+                why = f"status {await self._run(number)}"
+            except OSError as error:
+                why = str(error)
             if self._finishing:
                 return
-            log.error("gateway worker ended pid=%d status=%s log=%s", worker.pid, status, self._log)
+            log.error("gateway worker ended number=%d why=%s log=%s", number, why, self._log)
             pause_s = FIRST_PAUSE_S if anyio.current_time() - started > 60 else min(LONGEST_PAUSE_S, 2 * pause_s)
             await anyio.sleep(pause_s)
+
+    async def _run(self, number: int) -> int:
+        """Runs one worker to its end; its status."""
+        # Cancelled in the middle, there would be a process that nobody knows.
+        with anyio.CancelScope(shield=True):
+            worker = await process.spawn(self._argv(number), self._log, self._env)
+        self._running[worker.pid] = (worker, process.identity(worker.pid))
+        try:
+            return await worker.wait()
+        finally:
+            self._running.pop(worker.pid, None)
 
     def _argv(self, number: int) -> list[str]:
         argv = [sys.executable, "-m", "llmgwd.gateway.worker", "--link", str(self._link)]

@@ -73,11 +73,7 @@ def after(canary: Canary, event: CanaryEvent) -> CanaryPhase:
 def _cannot(canary: Canary, event: CanaryEvent) -> LlmgwError:
     name = canary.model
     if canary.phase is CanaryPhase.PROMOTED or (canary.phase is CanaryPhase.PROMOTING and event is CanaryEvent.ABORT):
-        return refused(
-            "already_promoted",
-            f"{name}'s canary is already promoted",
-            hint=f"to go back to the weights before it: llmgw ctl model rollback {name}",
-        )
+        return already_promoted(name)
     if canary.phase is CanaryPhase.PREPARING:
         return refused(
             "canary_not_ready",
@@ -87,6 +83,14 @@ def _cannot(canary: Canary, event: CanaryEvent) -> LlmgwError:
     if canary.phase is CanaryPhase.REMOVING:
         return refused("canary_going", f"{name}'s canary is being taken out")
     return refused(f"canary_{canary.phase}", f"{name}'s canary is {canary.phase.replace('_', ' ')}")
+
+
+def already_promoted(model: str) -> LlmgwError:
+    return refused(
+        "already_promoted",
+        f"{model}'s canary is already promoted",
+        hint=f"to go back to the weights before it: llmgw ctl model rollback {model}",
+    )
 
 
 def check_share(percent: float) -> None:

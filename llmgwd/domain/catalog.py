@@ -91,11 +91,11 @@ def moved_back(model: Model) -> Model:
 def check_new_name(name: str, aliases: Collection[str], taken: Collection[str]) -> None:
     """Raises unless a model of this name and these aliases may be added beside the names and aliases taken."""
     for each in (name, *aliases):
-        if not NAME.fullmatch(each):
+        if not NAME.fullmatch(each) or ".." in each:
             raise unusable(
                 "bad_name",
                 f"{each!r} cannot be a model's name: 1 to 120 letters, digits and . _ : @ / + -, "
-                "the first a letter or digit",
+                "the first a letter or digit, and never two dots in a row",
             )
         if each.endswith(CANARY_SUFFIX):
             raise unusable("reserved_name", f"{each} is reserved: names ending in {CANARY_SUFFIX} belong to canaries")

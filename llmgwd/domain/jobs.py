@@ -4,6 +4,7 @@ from datetime import datetime
 
 import msgspec
 
+from llmgwd.domain.catalog import Model
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.states import JobKind, JobState
 from llmgwd.protocol.views import StepView
@@ -27,6 +28,8 @@ class Job(msgspec.Struct, frozen=True):
     by: str
     created: datetime
     args: bytes = b""
+    before: Model | None = None
+    """The row that it replaced in the catalog, written with the one it put there: what undoing it brings back."""
     state: JobState = JobState.PENDING
     started: datetime | None = None
     ended: datetime | None = None

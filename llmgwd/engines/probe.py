@@ -4,6 +4,7 @@ import time
 from typing import Any, NamedTuple
 
 import httpx2
+import msgspec
 
 from llmgwd.domain.errors import LlmgwError
 
@@ -17,6 +18,37 @@ class Answer(NamedTuple):
 
     text: str
     tokens_per_s: float | None
+
+
+class _Part(msgspec.Struct):
+    text: str = ""
+
+
+class _Message(msgspec.Struct):
+    content: str | list[_Part] | None = None
+    reasoning_content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message | None = None
+    text: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    completion_tokens: int | None = None
+
+
+class _Timings(msgspec.Struct):
+    predicted_per_second: float | None = None
+
+
+class _Reply(msgspec.Struct):
+    """What is read of a completion or an embedding."""
+
+    choices: list[_Choice] | None = None
+    data: list[msgspec.Raw] | None = None
+    usage: _Usage | None = None
+    timings: _Timings | None = None
 
 
 def client(address: str) -> httpx2.AsyncClient:
@@ -50,8 +82,8 @@ async def complete(engine: httpx2.AsyncClient, model: str, max_tokens: int, time
         try:
             reply = await engine.post(path, json={"model": model, **body}, timeout=timeout)
             if reply.status_code == httpx2.codes.OK:
-                return _read(reply.json(), time.perf_counter() - started)
-        except (httpx2.HTTPError, ValueError) as error:
+                return _read(reply.content, time.perf_counter() - started)
+        except httpx2.HTTPError as error:
             raise LlmgwError("no_answer", f"{path} gave no answer: {str(error) or type(error).__name__}") from error
         problem = problem or f"{path} answered {reply.status_code}: {reply.text[:200]}"
         # An engine without this endpoint says so; anything else is a failure of the model.
@@ -60,16 +92,21 @@ async def complete(engine: httpx2.AsyncClient, model: str, max_tokens: int, time
     raise LlmgwError("no_answer", problem)
 
 
-def _read(reply: dict[str, Any], seconds: float) -> Answer:
-    if reply.get("data"):
-        return Answer(f"an embedding of {len(reply['data'][0].get('embedding', ()))} numbers", None)
-    choices = reply.get("choices")
-    if not choices:
+def _read(body: bytes, seconds: float) -> Answer:
+    """Raises LlmgwError for a reply that is no answer, whatever it is."""
+    try:
+        reply = msgspec.json.decode(body, type=_Reply)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LlmgwError("no_answer", f"the reply is no completion: {error}") from error
+    if reply.data:
+        return Answer("an embedding", None)
+    if not reply.choices:
         raise LlmgwError("no_answer", "the reply holds no completion")
-    message = choices[0].get("message") or {}
-    text = message.get("content") or message.get("reasoning_content") or choices[0].get("text") or ""
-    tokens = (reply.get("usage") or {}).get("completion_tokens")
-    speed = (reply.get("timings") or {}).get("predicted_per_second")
-    if speed is None and tokens and seconds > 0:
-        speed = tokens / seconds
-    return Answer(" ".join(text.split()), speed)
+    choice = reply.choices[0]
+    message = choice.message or _Message()
+    text = message.content or message.reasoning_content or choice.text or ""
+    words = text if isinstance(text, str) else "".join(part.text for part in text)
+    speed = reply.timings.predicted_per_second if reply.timings else None
+    if speed is None and reply.usage and reply.usage.completion_tokens and seconds > 0:
+        speed = reply.usage.completion_tokens / seconds
+    return Answer(" ".join(words.split()), speed)

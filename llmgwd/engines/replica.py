@@ -35,16 +35,22 @@ class Replica:
     port: int
     log: Path
     state: ReplicaState = ReplicaState.STARTING
-    pid: int | None = None
+    is_leaving: bool = False
+    """Drained or stopped: it is never ready again and not restarted."""
     detail: str = ""
     failure: LlmgwError | None = None
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    settled: anyio.Event = field(default_factory=anyio.Event)
-    """Set when the first start has led to ready or failed."""
+    """Why its first start came to nothing."""
     process: anyio.abc.Process | None = None
     identity: str | None = None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    """Set when its keeper is through and its process has ended."""
 
     @property
     def address(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process else None

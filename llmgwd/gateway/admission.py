@@ -20,7 +20,7 @@ def check_key(table: Table | None, head: RequestHead) -> None:
     raise RefusedError(
         401,
         "invalid_api_key",
-        "no valid API key; send Authorization: Bearer KEY with a key of `llmgw ctl keys create`",
+        "no valid API key; send Authorization: Bearer KEY with a key that the operator gave you",
         headers=b"WWW-Authenticate: Bearer\r\n",
         closes=True,
     )

@@ -11,7 +11,7 @@ from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.take_out import take_out
 from llmgwd.protocol.messages import StartCanary
-from llmgwd.protocol.states import CanaryPhase
+from llmgwd.protocol.states import CanaryPhase, EventKind
 
 SMOKE_TOKENS = 48
 SMOKE_TIMEOUT_S = 120.0
@@ -38,7 +38,7 @@ async def catalog(run: Run) -> str:
             )
         )
         event = services.log_event(
-            run.job.by, "canary_started", model.name, before=model.origin.short, after=run.origin.short
+            run.job.by, EventKind.CANARY_STARTED, model.name, before=model.origin.short, after=run.origin.short
         )
     run.model = model
     services.feed.publish(run.job.id)
@@ -78,7 +78,7 @@ async def split(run: Run) -> str:
         serving = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.READY))
         services.store.canaries.put(serving)
         event = services.log_event(
-            run.job.by, "canary_share", canary.model, before="0 %", after=f"{canary.share:g} %", why="ready"
+            run.job.by, EventKind.CANARY_SHARE, canary.model, before="0 %", after=f"{canary.share:g} %", why="ready"
         )
     await services.dataplane.publish()
     services.feed.publish(canary.id)

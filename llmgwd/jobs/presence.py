@@ -5,8 +5,9 @@ from llmgwd.jobs.acquire import asked, checksums, repository, weights
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.succeed import start_missing
-from llmgwd.jobs.take_out import drain_and_stop
+from llmgwd.jobs.take_out import retire
 from llmgwd.protocol.messages import AddModel
+from llmgwd.protocol.states import EventKind
 
 
 async def catalog_add(run: Run) -> str:
@@ -27,7 +28,7 @@ async def catalog_add(run: Run) -> str:
             description=request.description,
         )
         services.store.models.put(run.model)
-        event = services.log_event(run.job.by, "model_added", request.name, after=run.origin.short)
+        event = services.log_event(run.job.by, EventKind.MODEL_ADDED, request.name, after=run.origin.short)
     services.announce(event)
     return ", ".join((request.name, *request.aliases))
 
@@ -46,10 +47,11 @@ async def undo_add(run: Run, why: str) -> None:
         return
     with services.store.transaction():
         services.store.models.delete(run.model.name)
-        event = services.log_event("llmgw", "model_removed", run.model.name, before=run.model.origin.short, why=why)
+        event = services.log_event(
+            "llmgw", EventKind.MODEL_REMOVED, run.model.name, before=run.model.origin.short, why=why
+        )
     services.announce(event)
-    for replica in services.fleet.of(run.model.name):
-        await drain_and_stop(services, replica)
+    await retire(services, services.fleet.of(run.model.name))
 
 
 async def catalog_remove(run: Run) -> str:
@@ -57,9 +59,9 @@ async def catalog_remove(run: Run) -> str:
     services = run.services
     with services.store.transaction():
         run.model = services.store.models.get(run.job.model)
+        run.commit()
         services.store.models.delete(run.model.name)
-        event = services.log_event(run.job.by, "model_removed", run.model.name, before=run.model.origin.short)
-    run.committed = True
+        event = services.log_event(run.job.by, EventKind.MODEL_REMOVED, run.model.name, before=run.model.origin.short)
     services.announce(event)
     return run.model.name
 
@@ -74,9 +76,8 @@ async def replicas_remove(run: Run) -> str:
     """Drains and ends its replicas."""
     assert run.model is not None
     replicas = run.services.fleet.of(run.model.name)
-    for replica in replicas:
-        run.detail(f"draining {replica.id}")
-        await drain_and_stop(run.services, replica)
+    run.detail("draining")
+    await retire(run.services, replicas)
     return f"stopped {len(replicas)}"
 
 

@@ -4,11 +4,13 @@ import msgspec
 
 from llmgwd.domain.canary import Canary, CanaryEvent, after, no_canary
 from llmgwd.domain.catalog import moved
+from llmgwd.domain.errors import LlmgwError, refused
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
-from llmgwd.jobs.succeed import start_missing, stop_others
-from llmgwd.protocol.states import CanaryPhase
+from llmgwd.jobs.services import Services
+from llmgwd.jobs.succeed import not_taken_over, start_missing, stop_failed, stop_others
+from llmgwd.protocol.states import CanaryPhase, EventKind
 
 
 async def catalog(run: Run) -> str:
@@ -21,15 +23,16 @@ async def catalog(run: Run) -> str:
             raise no_canary(model.name, "promote")
         row = services.store.models.find(canary.name)
         assert row is not None
+        check_ready(services, canary)
+        promoting = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.PROMOTE))
+        run.commit()
         run.model = moved(model, row.origin, row.engine_args)
         services.store.models.put(run.model)
         services.store.models.delete(canary.name)
-        promoting = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.PROMOTE))
         services.store.canaries.put(promoting)
         event = services.log_event(
-            run.job.by, "canary_promoted", model.name, before=model.origin.short, after=row.origin.short
+            run.job.by, EventKind.CANARY_PROMOTED, model.name, before=model.origin.short, after=row.origin.short
         )
-    run.committed = True
     # No await between the commit and this: the replica is never nobody's.
     for replica in services.fleet.of(canary.name):
         services.fleet.give(replica, model.name)
@@ -43,7 +46,11 @@ async def catalog(run: Run) -> str:
 async def replicas(run: Run) -> str:
     """Keeps the canary's replica as it runs, starts what is missing beside it, then ends the old ones."""
     kept: list[Replica] = list(run.replicas)
-    started = await start_missing(run)
+    try:
+        started = await start_missing(run)
+    except LlmgwError as error:
+        await stop_failed(run)
+        raise not_taken_over(run, error) from error
     stopped = await stop_others(run)
     parts = [f"kept {replica.id} as it runs" for replica in kept]
     parts += [f"started {started}"] if started else []
@@ -66,6 +73,18 @@ async def canary(run: Run) -> str:
         services.dataplane.tally.forget(ending.id)
     services.feed.publish(ending.id)
     return f"{ending.name} is {ending.model} now"
+
+
+def check_ready(services: Services, canary: Canary) -> None:
+    """Raises LlmgwError unless its replica answers: it is to become the model's."""
+    if services.fleet.ready(canary.name):
+        return
+    said = "; ".join(replica.detail for replica in services.fleet.of(canary.name) if replica.detail)
+    raise refused(
+        "canary_down",
+        f"{canary.name} is not ready, and cannot take {canary.model}'s place" + (f": {said}" if said else ""),
+        hint=f"wait until it is, or take it out with `llmgw ctl model abort {canary.model}`",
+    )
 
 
 def _promoting(run: Run) -> Canary:

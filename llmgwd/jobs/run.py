@@ -16,6 +16,7 @@ from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import StepState
 from llmgwd.protocol.views import ProgressView, StepView
+from llmgwd.weights.progress import Cancelled
 
 Result = TypeVar("Result")
 
@@ -53,8 +54,6 @@ class Run:
         """Past its point of no return: cannot be cancelled any more."""
 
         self.model: Model | None = None
-        self.before: Model | None = None
-        """The row that a move replaced."""
         self.snapshot: Snapshot | None = None
         self.files: tuple[RepoFile, ...] = ()
         self.origin: Origin | None = None
@@ -72,6 +71,16 @@ class Run:
             for step in self.job.steps
         )
         return msgspec.structs.replace(self.job, steps=steps)
+
+    def check(self) -> None:
+        """Raises Cancelled when somebody wants the job to stop."""
+        if self.cancel_flag.is_set():
+            raise Cancelled
+
+    def commit(self) -> None:
+        """The point of no return, to be passed right before what cannot be undone. Raises Cancelled."""
+        self.check()
+        self.committed = True
 
     def save(self, job: Job) -> None:
         """Writes the job, then tells its followers."""

@@ -10,11 +10,10 @@ import msgspec
 
 from llmgwd.domain.errors import LlmgwError, refused
 from llmgwd.domain.jobs import STEPS, Job, job_id, planned
-from llmgwd.jobs.clean_up import clean_up
 from llmgwd.jobs.run import Cancellation, NothingToDo, Run, Skipped, Step
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.exit_status import ExitStatus
-from llmgwd.protocol.states import JobKind, JobState, StepState
+from llmgwd.protocol.states import EventKind, JobKind, JobState, StepState
 from llmgwd.weights.progress import Cancelled
 
 log = logging.getLogger(__name__)
@@ -77,24 +76,38 @@ class Runner:
                 f"{job} cannot be stopped any more: {run.job.model} has already moved",
                 hint=f"let it end, then go back with `llmgw ctl model rollback {run.job.model}`",
             )
-        run.cancellation = run.cancellation or cancellation
-        run.cancel_flag.set()
-        run.scope.cancel()
-        await run.ended.wait()
+        await self._cancel(run, cancellation)
         return run.job
+
+    async def _cancel(self, run: Run, cancellation: Cancellation) -> None:
+        """Stops it unless it is past stopping, and waits for its end."""
+        if not run.committed:
+            run.cancellation = run.cancellation or cancellation
+            run.cancel_flag.set()
+            run.scope.cancel()
+        await run.ended.wait()
 
     async def stop_all(self, cancellation: Cancellation) -> None:
         """Cancels what can be cancelled and waits for the rest; takes no more."""
         self._is_stopping = True
-        for run in list(self._runs.values()):
-            if run.committed:
-                await run.ended.wait()
-            else:
-                await self.cancel(run.job.id, cancellation)
+        async with anyio.create_task_group() as tasks:
+            for run in list(self._runs.values()):
+                tasks.start_soon(self._cancel, run, cancellation)
 
     async def _run(self, run: Run) -> None:
-        services = self._services
-        recipe = self._recipes[run.job.kind]
+        try:
+            await self._carry_out(run)
+        except Exception:
+            # The store itself failed: the job stays unfinished on disk, and the next start ends it.
+            log.exception("job could not be brought to an end id=%s", run.job.id)
+        finally:
+            del self._runs[run.job.id]
+            run.ended.set()
+            self._services.feed.publish(run.job.id)
+        self._services.wish_clean_up()
+
+    async def _carry_out(self, run: Run) -> None:
+        services, recipe = self._services, self._recipes[run.job.kind]
         run.save(msgspec.structs.replace(run.job, state=JobState.RUNNING, started=services.now()))
         error: LlmgwError | None = None
         outcome = ""
@@ -109,17 +122,15 @@ class Runner:
                 log.exception("job failed unexpectedly id=%s", run.job.id)
                 error = LlmgwError("unexpected", f"{type(raised).__name__}: {raised}", hint="see the daemon's log")
         with anyio.CancelScope(shield=True):
-            if not outcome:
-                await self._undo(run, recipe, error)
-            else:
+            if outcome:
                 self._end(run, JobState.DONE, outcome)
-            del self._runs[run.job.id]
-            await clean_up(services)
-        run.ended.set()
+            else:
+                await self._undo(run, recipe, error)
 
     async def _steps(self, run: Run, recipe: Recipe) -> str:
         for index, (name, act) in enumerate(zip(STEPS[run.job.kind], recipe.steps, strict=True)):
             step = msgspec.structs.replace(run.job.steps[index], state=StepState.RUNNING, started=self._services.now())
+            run.check()
             run.save_step(index, step)
             try:
                 detail = await act(run)
@@ -145,13 +156,15 @@ class Runner:
 
     async def _undo(self, run: Run, recipe: Recipe, error: LlmgwError | None) -> None:
         cancellation = run.cancellation or Cancellation("llmgw", "the daemon was stopped")
-        why = error.message if error else f"cancelled by {cancellation.by}: {cancellation.reason}"
+        why = error.message if error else cancellation.reason
         for index, step in enumerate(run.job.steps):
             if step.state is StepState.RUNNING:
                 self._end_step(run, index, StepState.FAILED, why)
         self._skip_rest(run)
         try:
             await recipe.undo(run, why)
+        except LlmgwError as left:
+            why += f"; and then: {left.message}"
         except Exception:
             log.exception("job could not be undone id=%s", run.job.id)
             why += "; undoing it failed too, see the daemon's log"
@@ -168,7 +181,7 @@ class Runner:
         )
         with self._services.store.transaction():
             self._services.store.jobs.save(job)
-            event = self._services.log_event(job.by, f"job_{state}", job.model, after=job.id, why=outcome)
+            event = self._services.log_event(job.by, EventKind(f"job_{state}"), job.model, after=job.id, why=outcome)
         run.save(job)
         self._services.announce(event)
 

@@ -1,6 +1,7 @@
 """What jobs and verbs work with: one of each, made at start."""
 
 import logging
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,11 +13,12 @@ import anyio
 from llmgwd.config import Settings
 from llmgwd.dataplane.dataplane import Dataplane
 from llmgwd.domain.catalog import Model, Origin
-from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.errors import refused
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import ReplicaSpec
 from llmgwd.engines.templates import Engine, find_engine
 from llmgwd.jobs.feed import Feed
+from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import EventView
 from llmgwd.store.store import Store
 from llmgwd.weights.choice import entry_file
@@ -47,6 +49,14 @@ class Services:
     now: Callable[[], datetime] = utc_now
     taking_out: defaultdict[str, anyio.Lock] = field(default_factory=lambda: defaultdict(anyio.Lock))
     """By canary id: held while it is being taken out."""
+    unneeded: anyio.Event = field(default_factory=anyio.Event)
+    """Set when there may be weights that nothing needs any more."""
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set when the daemon stops: what blocks in a thread looks at it."""
+
+    def wish_clean_up(self) -> None:
+        """Asks for what nothing needs any more to be removed from disk soon."""
+        self.unneeded.set()
 
     def spec(self, model: Model) -> ReplicaSpec:
         """What a replica of this catalog row runs. Raises LlmgwError when its engine or weights are not there."""
@@ -68,11 +78,11 @@ class Services:
             entry = entry_file(origin.files)
             path = folder / entry if entry else folder
         if not path.exists():
-            raise LlmgwError("weights_gone", f"the weights {path} are not on disk any more")
+            raise refused("weights_gone", f"the weights {path} are not on disk any more")
         return path
 
     def log_event(
-        self, by: str, what: str, model: str, *, before: str = "", after: str = "", why: str = ""
+        self, by: str, what: EventKind, model: str, *, before: str = "", after: str = "", why: str = ""
     ) -> EventView:
         """Appends to the event log; to be called in the transaction of the change it tells of."""
         return self.store.events.log(self.now(), by, what, model, before=before, after=after, why=why)

@@ -1,16 +1,22 @@
 """Replicas of a model's new weights take over from those of its old ones: new before old, none without an answer."""
 
+from llmgwd.domain.errors import LlmgwError
 from llmgwd.jobs.run import Run
-from llmgwd.jobs.take_out import drain_and_stop
+from llmgwd.jobs.take_out import retire
+
+TAKE_OVER_WITHIN_S = 60.0
+"""How long a replica that was ready before may take to be so again."""
 
 
 async def start_missing(run: Run) -> int:
-    """Starts replicas of `run.model` beside those in `run.replicas` until there are as many as it wants, all ready.
+    """Brings `run.replicas` to as many as `run.model` wants, all of them ready; returns how many were started.
 
-    Returns how many were started. Raises LlmgwError when one does not become ready; the old ones serve on.
+    Raises LlmgwError when one does not become ready; the old ones serve on.
     """
     services, model = run.services, run.model
     assert model is not None
+    for replica in run.replicas:
+        await services.fleet.ensure_ready(replica, TAKE_OVER_WITHIN_S)
     started = 0
     while len(run.replicas) < model.replicas:
         replica = services.fleet.start(services.spec(model))
@@ -28,10 +34,25 @@ async def stop_others(run: Run) -> int:
     assert model is not None
     keep = {replica.id for replica in run.replicas}
     old = [replica for replica in services.fleet.of(model.name) if replica.id not in keep]
-    # All out of the routes at once: no request may go to the weights that the model has left.
-    for replica in old:
-        services.fleet.drain(replica)
-    for replica in old:
-        run.detail(f"draining {replica.id}")
-        await drain_and_stop(services, replica)
+    if old:
+        run.detail(f"draining {', '.join(replica.id for replica in old)}")
+        await retire(services, old)
     return len(old)
+
+
+async def stop_failed(run: Run) -> None:
+    """Ends those of `run.replicas` that never were ready."""
+    services = run.services
+    failed = [replica for replica in run.replicas if replica.failure is not None]
+    await retire(services, failed)
+
+
+def not_taken_over(run: Run, error: LlmgwError) -> LlmgwError:
+    """The failure of a model that has moved while its old replicas still serve."""
+    assert run.model is not None
+    return LlmgwError(
+        error.code,
+        f"{error.message}; the old replicas of {run.model.name} serve on beside what is ready of the new",
+        hint=f"go back with `llmgw ctl model rollback {run.model.name}`; {error.hint}".rstrip("; "),
+        status=error.status,
+    )

@@ -6,7 +6,7 @@ from llmgwd.domain.canary import Canary, CanaryEvent, after
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
-from llmgwd.protocol.states import CanaryPhase
+from llmgwd.protocol.states import CanaryPhase, EventKind
 from llmgwd.protocol.views import EventView
 
 
@@ -20,7 +20,7 @@ async def take_out(services: Services, canary_id: str, *, by: str, ending: Canar
     async with services.taking_out[canary_id]:
         canary = services.store.canaries.find(canary_id)
         assert canary is not None
-        if canary.phase is ending or (not canary.runs and canary.phase is not CanaryPhase.PROMOTED):
+        if not canary.runs and canary.phase is not CanaryPhase.PROMOTED:
             return canary
         going, told = _take_share(services, canary, by, ending, reason)
         try:
@@ -28,10 +28,9 @@ async def take_out(services: Services, canary_id: str, *, by: str, ending: Canar
         finally:
             services.announce(told)
         try:
-            for replica in services.fleet.of(canary.name):
-                await drain_and_stop(services, replica)
+            await retire(services, services.fleet.of(canary.name))
             return _ended(services, going)
-        except (OSError, LlmgwError) as error:
+        except LlmgwError as error:
             left = ", ".join(replica.id for replica in services.fleet.of(canary.name)) or "its catalog row"
             raise LlmgwError(
                 "canary_left",
@@ -49,6 +48,7 @@ def _take_share(
     going = msgspec.structs.replace(
         canary, phase=after(canary, event), ending=canary.ending or ending, reason=canary.reason or reason
     )
+    again = canary.phase is CanaryPhase.REMOVING
     with services.store.transaction():
         services.store.canaries.put(going)
         if ending is CanaryPhase.ROLLED_BACK and canary.origin.repo and canary.origin.revision:
@@ -57,9 +57,9 @@ def _take_share(
             )
         told = services.log_event(
             by,
-            f"canary_{going.ending}",
+            EventKind.CANARY_REMOVAL_TRIED_AGAIN if again else EventKind(f"canary_{going.ending}"),
             canary.model,
-            before=f"{canary.share:g} % on {canary.origin.short}",
+            before=f"{_given(canary):g} % on {canary.origin.short}",
             after=f"100 % on {canary.stable_origin.short}",
             why=reason,
         )
@@ -67,10 +67,14 @@ def _take_share(
     return going, told
 
 
-async def drain_and_stop(services: Services, replica: Replica) -> None:
-    """Ends a replica once its requests have ended, or `gateway.drain` is over."""
-    await services.dataplane.drain(replica, services.settings.gateway.drain)
-    await services.fleet.stop(replica)
+async def retire(services: Services, replicas: list[Replica]) -> None:
+    """Ends replicas once their requests have ended, or `gateway.drain` is over."""
+    await services.dataplane.retire(replicas, services.settings.gateway.drain)
+
+
+def _given(canary: Canary) -> float:
+    """What it really was given: nothing before it served."""
+    return canary.share if canary.phase is CanaryPhase.SERVING else 0.0
 
 
 def _ended(services: Services, canary: Canary) -> Canary:

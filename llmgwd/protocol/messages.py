@@ -66,7 +66,7 @@ class RemoveModel(msgspec.Struct, frozen=True, tag=True):
 
 
 class StartCanary(msgspec.Struct, frozen=True, tag=True):
-    """Answered by `Started`, or by `Done` when there is nothing newer."""
+    """Answered by `Started`; its job says so when there is nothing newer."""
 
     name: str
     percent: float = 10.0
@@ -96,7 +96,7 @@ class Abort(msgspec.Struct, frozen=True, tag=True):
 
 
 class Update(msgspec.Struct, frozen=True, tag=True):
-    """Moves a model to its repository's newest weights without a canary. Answered by `Started` or `Done`."""
+    """Moves a model to its repository's newest weights without a canary. Answered by `Started`."""
 
     name: str
     weights: WeightsChoice = WeightsChoice()

@@ -53,3 +53,24 @@ class VerdictState(StrEnum):
     WORSE = "worse"
     FINE = "fine"
     UNDECIDED = "undecided"
+
+
+class EventKind(StrEnum):
+    """Everything that the event log tells of."""
+
+    MODEL_ADDED = "model_added"
+    MODEL_UPDATED = "model_updated"
+    MODEL_ROLLED_BACK = "model_rolled_back"
+    MODEL_REMOVED = "model_removed"
+    MOVE_UNDONE = "move_undone"
+    CANARY_STARTED = "canary_started"
+    CANARY_SHARE = "canary_share"
+    CANARY_PROMOTED = "canary_promoted"
+    CANARY_ABORTED = "canary_aborted"
+    CANARY_ROLLED_BACK = "canary_rolled_back"
+    CANARY_FAILED = "canary_failed"
+    CANARY_REMOVAL_TRIED_AGAIN = "canary_removal_tried_again"
+    JOB_DONE = "job_done"
+    JOB_FAILED = "job_failed"
+    JOB_CANCELLED = "job_cancelled"
+    NEWER_WEIGHTS = "newer_weights"

@@ -10,7 +10,7 @@ import msgspec
 
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.samples import Outcome
-from llmgwd.protocol.states import CanaryPhase, JobKind, JobState, ReplicaState, StepState, VerdictState
+from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState, ReplicaState, StepState, VerdictState
 
 
 class ProgressView(msgspec.Struct, frozen=True):
@@ -156,7 +156,7 @@ class EventView(msgspec.Struct, frozen=True):
     seq: int
     at: datetime
     by: str
-    what: str
+    what: EventKind
     model: str
     before: str
     after: str

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from llmgwd.domain.errors import LlmgwError
 
+BUSY_TIMEOUT_S = 2.0
+"""Nobody but this daemon writes to the file; a person's tool that holds it for a moment is waited for."""
+
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE models (name TEXT PRIMARY KEY, record TEXT NOT NULL);
@@ -34,7 +37,6 @@ MIGRATIONS: tuple[str, ...] = (
         SELECT RAISE(ABORT, 'the event log is append-only');
     END;
     CREATE TABLE samples (canary TEXT NOT NULL, arm TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (canary, arm));
-    CREATE TABLE processes (pid INTEGER PRIMARY KEY, identity TEXT NOT NULL, what TEXT NOT NULL);
     """,
 )
 
@@ -42,7 +44,7 @@ MIGRATIONS: tuple[str, ...] = (
 def open_database(path: Path) -> sqlite3.Connection:
     """The database at its present schema. Raises LlmgwError when the file is damaged or from a newer llmgw."""
     try:
-        connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+        connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -70,10 +72,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One write transaction; what was written is undone when the block raises. Nested, it joins the outer one."""
-    if connection.in_transaction:
-        yield
-        return
+    """One write transaction; what was written is undone when the block raises. Not to be nested."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -3,6 +3,7 @@
 import sqlite3
 from datetime import UTC, datetime
 
+from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import EventView
 
 
@@ -11,7 +12,7 @@ class Events:
         self._connection = connection
 
     def log(
-        self, at: datetime, by: str, what: str, model: str, *, before: str = "", after: str = "", why: str = ""
+        self, at: datetime, by: str, what: EventKind, model: str, *, before: str = "", after: str = "", why: str = ""
     ) -> EventView:
         """Appends one row and returns it. Text only; never a prompt, an answer or a key."""
         cursor = self._connection.execute(
@@ -20,7 +21,7 @@ class Events:
         )
         return EventView(cursor.lastrowid or 0, at, by, what, model, before, after, why)
 
-    def happened(self, what: str, model: str, after: str) -> bool:
+    def happened(self, what: EventKind, model: str, after: str) -> bool:
         """Whether such a row was ever written."""
         row = self._connection.execute(
             "SELECT 1 FROM events WHERE what = ? AND model = ? AND after = ? LIMIT 1", (what, model, after)
@@ -35,4 +36,7 @@ class Events:
             f"SELECT seq, at, by, what, model, before, after, why FROM events {where} ORDER BY seq DESC LIMIT ?",  # noqa: S608
             values,
         ).fetchall()
-        return [EventView(row[0], datetime.fromtimestamp(row[1], UTC), *row[2:]) for row in reversed(rows)]
+        return [
+            EventView(seq, datetime.fromtimestamp(at, UTC), by, EventKind(what), *rest)
+            for seq, at, by, what, *rest in reversed(rows)
+        ]

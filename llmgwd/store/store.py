@@ -10,7 +10,6 @@ from llmgwd.store.database import open_database, transaction
 from llmgwd.store.events import Events
 from llmgwd.store.jobs import Jobs
 from llmgwd.store.models import Models
-from llmgwd.store.processes import Processes
 
 
 class Store:
@@ -25,7 +24,6 @@ class Store:
         self.canaries = Canaries(self._connection)
         self.jobs = Jobs(self._connection)
         self.events = Events(self._connection)
-        self.processes = Processes(self._connection)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

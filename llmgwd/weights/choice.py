@@ -137,7 +137,7 @@ def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> 
     if not weights and pickles:
         if not allow_unsafe:
             message = f"{_some([file.path for file in pickles])}: weights in this format run code when they are loaded"
-            hint = "use a repository with safetensors or GGUF, or trust this one with --allow-unsafe"
+            hint = "use a repository with safetensors or GGUF, or fetch and read it yourself and serve it with --path"
             raise LlmgwError("weights_unsafe", message, hint=hint)
         weights = pickles
     if not weights:
@@ -149,7 +149,7 @@ def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> 
     code = folder_files.remote_code(files)
     if code and not allow_unsafe:
         message = f"the repository brings code that is run to load it: {_some([file.path for file in code])}"
-        raise LlmgwError("weights_unsafe", message, hint="read that code, then trust it with --allow-unsafe")
+        raise LlmgwError("weights_unsafe", message, hint="read that code, then serve a copy of your own with --path")
     return [*weights, *folder_files.companions(files, weights), *code]
 
 

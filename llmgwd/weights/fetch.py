@@ -135,9 +135,7 @@ def _disk_trouble(error: OSError, wanted: Snapshot, library: Library) -> LlmgwEr
         message = (
             f"{root} is full ({error.strerror}): {wanted.repo} has {size}, {size_words(library.free_bytes())} are free"
         )
-        hint = (
-            "what this fetch had written was removed; make room (llmgw ctl weights prune) or set weights.dir elsewhere"
-        )
+        hint = "what this fetch had written was removed; make room or set weights.dir elsewhere"
         return LlmgwError("disk_full", message, hint=hint)
     message = f"cannot write weights to {root}: {error.strerror or error}"
     return LlmgwError("weights_folder", message, hint="check the folder, its owner and its disk")

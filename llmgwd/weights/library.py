@@ -176,7 +176,7 @@ class Library:
         if keep is not None:
             freed = sum(removed.freed_bytes for removed in self.prune(keep, dry_run=True))
             enough = "enough" if needed + min_free <= free + freed else "not enough"
-            hint = f"llmgw ctl weights prune would give {size_words(freed)}, {enough}; {hint}"
+            hint = f"removing what nothing needs would give {size_words(freed)}, {enough}; {hint}"
         raise refused("no_space", message, hint=hint)
 
     def prune(

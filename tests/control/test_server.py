@@ -1,47 +1,23 @@
 """The control socket: a reply for everything that is a request, the end for what is no frame."""
 
-import socket
+import getpass
 import stat
 import struct
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from llmgwd.protocol import messages as m
-from llmgwd.protocol.framing import FrameReader, frame
-from tests.support.house import House, house_on
+from llmgwd.protocol.framing import frame
+from tests.support.control_peer import Peer
+from tests.support.house import REPO, House, commit, house_on, wait_until
+from tests.support.toy_engine import Behaviour
 
 
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with house_on(tmp_path_factory.mktemp("house")) as shared:
         yield shared
-
-
-class Peer:
-    """A raw peer on the control socket."""
-
-    def __init__(self, path: Path) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(10)
-        self.socket.connect(str(path))
-        self._reader = FrameReader()
-        self._waiting: list[bytes] = []
-
-    def say(self, message: object) -> None:
-        self.socket.sendall(frame(msgspec.msgpack.encode(message)))
-
-    def hear(self) -> Any:
-        """The next message; None at the end of the connection."""
-        while not self._waiting:
-            data = self.socket.recv(65536)
-            if not data:
-                return None
-            self._waiting += self._reader.feed(data)
-        return msgspec.msgpack.decode(self._waiting.pop(0), type=m.Reply)
 
 
 @pytest.fixture
@@ -124,9 +100,6 @@ def test_another_version_is_told_so(peer: Peer) -> None:
 
 
 def test_a_verb_goes_on_when_its_caller_leaves(house: House, greeted: Peer) -> None:
-    from tests.support.house import REPO, commit, wait_until
-    from tests.support.toy_engine import Behaviour
-
     commit(house, Behaviour())
     greeted.say(m.AddModel("left", m.WeightsChoice(repo=REPO), engine="toy"))
     assert isinstance(greeted.hear(), m.Started)
@@ -140,9 +113,6 @@ def test_only_user_and_group_may_connect(house: House) -> None:
 
 
 def test_who_asked_is_the_kernels_word(house: House, greeted: Peer) -> None:
-    import getpass
-
-    greeted.say(m.ListJobs())
-    jobs = greeted.hear().jobs
-    greeted.say(m.ListEvents())
-    assert {job.by for job in jobs} | {event.by for event in greeted.hear().events} <= {getpass.getuser(), "llmgw"}
+    commit(house, Behaviour(), repo="acme/mine")
+    greeted.say(m.AddModel("mine", m.WeightsChoice(repo="acme/mine"), engine="toy"))
+    assert greeted.hear().job.by == getpass.getuser()

@@ -9,7 +9,7 @@ import msgspec
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.samples import Outcome
-from llmgwd.protocol.states import CanaryPhase, JobKind, JobState, ReplicaState, StepState, VerdictState
+from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState, ReplicaState, StepState, VerdictState
 from llmgwd.protocol.views import (
     ArmView,
     CanaryView,
@@ -124,9 +124,11 @@ PENDING_JOB = JobView(
     steps=tuple(StepView(name) for name in STEP_NAMES),
 )
 EVENTS = (
-    EventView(1, NOW - timedelta(days=2), "ops", "model_added", "chat", "", f"acme/chat-gguf@{OLD[:7]}", ""),
-    EventView(2, NOW - timedelta(hours=1), "ops", "canary_started", "chat", "0 %", "10 %", ""),
-    EventView(3, NOW, "llmgw", "canary_rolled_back", "chat", "10 %", "0 %", "worse: 9 of 120 answers were cut short"),
+    EventView(1, NOW - timedelta(days=2), "ops", EventKind.MODEL_ADDED, "chat", "", f"acme/chat-gguf@{OLD[:7]}", ""),
+    EventView(2, NOW - timedelta(hours=1), "ops", EventKind.CANARY_STARTED, "chat", "0 %", "10 %", ""),
+    EventView(
+        3, NOW, "llmgw", EventKind.CANARY_ROLLED_BACK, "chat", "10 %", "0 %", "worse: 9 of 120 answers were cut short"
+    ),
 )
 STATUS = StatusView(
     version="0.1.0",

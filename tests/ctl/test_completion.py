@@ -1,7 +1,7 @@
 """Names completed from the daemon, and the files that shells load."""
 
 import subprocess
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,14 +51,16 @@ def test_without_a_daemon_nothing_is_offered_or_said(socket_path: Path) -> None:
 
 
 def test_a_daemon_that_takes_its_time_is_not_waited_for(socket_path: Path) -> None:
+    asked = threading.Event()
+
     def slow(request: m.Request) -> Iterator[Word]:
-        time.sleep(5)
+        asked.wait(60)
         yield m.Models(())
 
     with ScriptedDaemon(socket_path, slow):
-        started = time.monotonic()
+        # It comes back although no answer ever does.
         assert completed("llmgw ctl model show ", socket_path) == []
-        assert time.monotonic() - started < 3
+        asked.set()
 
 
 def test_the_files_are_those_the_program_writes(tmp_path: Path) -> None:

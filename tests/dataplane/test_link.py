@@ -14,6 +14,7 @@ from llmgwd.protocol.framing import FrameReader, frame
 from llmgwd.protocol.link import FromWorker, Report, ReportTaken, Routes, RoutesApplied, ToWorker, WorkerHello
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
 
+PIDS = {"w": 1, "a": 2, "b": 3}
 pytestmark = pytest.mark.anyio
 SAMPLE = ArmSample("chat", Arm.STABLE, "abc", "c1", {Outcome.OK: 3})
 
@@ -48,7 +49,7 @@ class Bench:
     async def worker(self, name: str = "w") -> AsyncIterator[Worker]:
         async with await anyio.connect_unix(self.path) as stream:
             worker = Worker(stream)
-            await worker.say(WorkerHello(name, 1))
+            await worker.say(WorkerHello(name, PIDS[name]))
             yield worker
 
 
@@ -74,9 +75,22 @@ async def test_routes_hold_only_when_every_worker_said_so(bench: Bench) -> None:
         assert await first.hear() == await second.hear() == Routes(0)
         await bench.link.push(Routes(1))
         await first.say(RoutesApplied(1))
-        assert [late.name for late in await bench.link.applied(1, 0.1)] == ["b"]
+        assert await bench.link.applied(1, set, 0.1) == {PIDS["b"]}
         await second.say(RoutesApplied(1))
-        assert await bench.link.applied(1, 10) == []
+        assert await bench.link.applied(1, set, 10) == set()
+
+
+async def test_a_running_worker_whose_link_is_down_still_follows_its_old_table(bench: Bench) -> None:
+    async with bench.worker() as worker:
+        await worker.hear()
+        await worker.say(RoutesApplied(0))
+    await bench.link.push(Routes(1))
+    # 9 never said hello in this life, and so has no table of it.
+    assert await bench.link.applied(1, lambda: {PIDS["w"], 9}, 0.1) == {PIDS["w"]}
+    async with bench.worker() as worker:
+        await worker.hear()
+        await worker.say(RoutesApplied(1))
+        assert await bench.link.applied(1, lambda: {PIDS["w"], 9}, 10) == set()
 
 
 async def test_a_report_that_comes_twice_counts_once_also_over_connections(bench: Bench) -> None:
@@ -116,7 +130,7 @@ async def test_a_worker_that_is_gone_holds_nothing_up(bench: Bench) -> None:
         await worker.say(Report(1, 0, {"r1": 1}))
         await worker.hear()
     await bench.link.push(Routes(1))
-    assert await bench.link.applied(1, 10) == []
+    assert await bench.link.applied(1, set, 10) == set()
     assert await bench.link.drained("r1", 1, 10) == 0
 
 

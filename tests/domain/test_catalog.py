@@ -59,6 +59,7 @@ def test_there_is_no_way_back_without_previous_weights() -> None:
         pytest.param("x", ("y-canary",), ExitStatus.USAGE, id="alias reserved"),
         pytest.param("", (), ExitStatus.USAGE, id="empty"),
         pytest.param("../etc", (), ExitStatus.USAGE, id="a path"),
+        pytest.param("a/../b", (), ExitStatus.USAGE, id="a path inside"),
         pytest.param("a b", (), ExitStatus.USAGE, id="a space"),
         pytest.param("x" * 121, (), ExitStatus.USAGE, id="too long"),
         pytest.param("x", ("x",), ExitStatus.USAGE, id="alias is the name"),

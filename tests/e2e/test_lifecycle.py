@@ -57,7 +57,7 @@ def test_after_kill_9_the_next_start_ends_what_was_left_and_serves(house: House)
     assert house.ask()[0] == "stable"
 
 
-def test_a_process_that_was_started_but_not_written_down_before_kill_9_is_ended_too(house: House) -> None:
+def test_a_process_that_was_that_a_killed_daemon_left_is_ended_whatever_it_is(house: House) -> None:
     house.stop(signal.SIGKILL)
     left = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"],

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import psutil
 import pytest
 
@@ -21,31 +22,21 @@ from tests.support.toy_engine import ARGV, Behaviour
 pytestmark = pytest.mark.anyio
 
 
-class Ledger:
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.running: dict[int, str] = {}
-
-    def started(self, pid: int, identity: str, what: str) -> None:
-        self.running[pid] = identity
-
-    def ended(self, pid: int) -> None:
-        self.running.pop(pid, None)
-
-
 class Bench:
     """A fleet in a folder."""
 
     def __init__(self, folder: Path, tasks: anyio.abc.TaskGroup) -> None:
         self.folder = folder
-        self.ledger = Ledger()
         self.changed = anyio.Event()
-        self.fleet = Fleet(folder, self.ledger, tasks, self._wake, {"BY_FLEET": "yes"})
+        self.fleet = Fleet(folder, tasks, self._wake, process.mark(folder))
 
     def _wake(self) -> None:
         self.changed.set()
         self.changed = anyio.Event()
+
+    def pids(self) -> list[int]:
+        """The processes that the fleet's mark is on."""
+        return [pid for pid, _ in process.marked(self.folder)]
 
     def start(self, behaviour: Behaviour, *, keep_trying: bool = False, argv: list[str] = ARGV) -> Replica:
         weights = self.folder / "w.gguf"
@@ -66,18 +57,17 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         made = Bench(tmp_path, tasks)
         yield made
         await made.fleet.stop_all()
-        assert made.ledger.running == {}
+        assert made.pids() == []
         tasks.cancel_scope.cancel()
 
 
-async def test_a_replica_is_ready_once_it_has_answered_and_is_written_down(bench: Bench) -> None:
+async def test_a_replica_is_ready_once_it_has_answered(bench: Bench) -> None:
     replica = bench.start(Behaviour(load_s=0.3))
     assert bench.fleet.ready("org/chat") == []
     await bench.fleet.ensure_ready(replica)
     assert bench.fleet.ready("org/chat") == [replica]
     assert replica.pid is not None
-    assert bench.ledger.running == {replica.pid: process.identity(replica.pid)}
-    assert psutil.Process(replica.pid).environ()["BY_FLEET"] == "yes"
+    assert bench.pids() == [replica.pid]
     assert replica.log.exists()
     assert "/" not in replica.id
 
@@ -97,7 +87,7 @@ async def test_a_first_start_that_fails_is_final_and_says_why(
     with pytest.raises(LlmgwError, match=says):
         await bench.fleet.ensure_ready(replica)
     assert replica.state is ReplicaState.FAILED
-    assert bench.ledger.running == {}
+    assert bench.pids() == []
 
 
 async def test_a_replica_that_ends_is_restarted_on_the_same_address(bench: Bench) -> None:
@@ -136,6 +126,59 @@ async def test_stopping_ends_one_that_ignores_term_and_one_that_is_not_ready(
     assert bench.fleet.all() == []
     with pytest.raises(LlmgwError, match="was stopped"):
         await bench.fleet.ensure_ready(loading)
+
+
+async def test_a_stop_at_any_moment_of_the_start_leaves_no_process(bench: Bench) -> None:
+    for steps in range(12):
+        replica = bench.start(Behaviour(load_s=600))
+        for _ in range(steps):
+            await anyio.lowlevel.checkpoint()
+        await bench.fleet.stop(replica)
+        assert bench.pids() == []
+
+
+async def test_one_that_was_drained_while_it_started_is_never_ready(bench: Bench) -> None:
+    replica = bench.start(Behaviour(load_s=0.2))
+    while replica.pid is None:
+        await anyio.lowlevel.checkpoint()
+    bench.fleet.drain(replica)
+    with pytest.raises(LlmgwError, match="not ready within"):
+        await bench.fleet.ensure_ready(replica, 1.0)
+    assert bench.fleet.ready("org/chat") == []
+
+
+async def test_one_that_was_drained_and_ends_is_not_restarted(bench: Bench) -> None:
+    replica = bench.start(Behaviour())
+    await bench.fleet.ensure_ready(replica)
+    bench.fleet.drain(replica)
+    assert replica.pid is not None
+    os.kill(replica.pid, signal.SIGKILL)
+    with anyio.fail_after(20):
+        await replica.ended.wait()
+    assert replica.state is ReplicaState.DRAINING
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"[]",
+        b'{"choices": [{"message": {"content": 3}}]}',
+        b'{"choices": "none"}',
+        b'{"choices": [{"text": "x"}], "timings": {"predicted_per_second": "fast"}}',
+        b"\xff",
+    ],
+)
+async def test_a_reply_of_any_shape_is_no_more_than_a_failed_start(bench: Bench, reply: bytes) -> None:
+    replica = bench.start(Behaviour(raw=reply.decode("latin-1")))
+    with pytest.raises(LlmgwError, match="no completion"):
+        await bench.fleet.ensure_ready(replica)
+
+
+async def test_the_hubs_token_is_not_the_engines(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    replica = bench.start(Behaviour())
+    await bench.fleet.ensure_ready(replica)
+    assert "HF_TOKEN" not in psutil.Process(replica.pid).environ()
 
 
 async def test_a_replica_given_to_another_row_runs_on(bench: Bench) -> None:

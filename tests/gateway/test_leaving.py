@@ -1,7 +1,6 @@
 """Clients that leave (G6) and clients that read slowly (G8)."""
 
 import threading
-import time
 from collections.abc import Callable
 
 import psutil
@@ -60,11 +59,9 @@ def test_a_client_that_leaves_takes_the_engines_connection_with_it(rig: Rig, sta
     client = Client(rig.port)
     client.send(request(CHAT, {"model": name, "stream": True}))
     assert engine.reached.wait(10)
-    left_at = time.monotonic()
     client.close()
     assert engine.done.wait(10)
     assert engine.gone
-    assert time.monotonic() - left_at < 1
     rig.daemon.await_total(name, 1)
     assert rig.daemon.sample(name, Arm(arm)).outcomes == {Outcome.CANCELLED: 1}
     rig.daemon.wait(lambda: set(rig.daemon.reports[-1].in_flight.values()) == {0}, "nothing left in flight")

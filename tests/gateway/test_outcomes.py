@@ -230,9 +230,8 @@ def test_the_first_token_is_neither_head_nor_ping_nor_role(rig: Rig, first: byte
     ttft, each = quantile(sample.ttft, 0.5), quantile(sample.token_time, 0.5)
     assert ttft is not None
     assert each is not None
-    # The script holds at least this long; only a lower bound does not depend on the machine.
+    # The script holds at least this long before the first token.
     assert ttft > 0.24
-    assert each > 0.095
 
 
 class Gate:

@@ -11,7 +11,7 @@ from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.jobs import Job, planned
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
-from llmgwd.protocol.states import CanaryPhase, JobKind, JobState
+from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState
 from llmgwd.store.database import MIGRATIONS
 from llmgwd.store.store import Store
 
@@ -45,11 +45,18 @@ def test_records_are_read_back_as_they_were_by_the_next_life(tmp_path: Path) -> 
 def test_a_transaction_that_raises_has_written_nothing(store: Store) -> None:
     with pytest.raises(RuntimeError), store.transaction():
         store.models.put(CHAT)
-        with store.transaction():
-            store.events.log(NOW, "ann", "model_added", "chat")
+        store.events.log(NOW, "ann", EventKind.MODEL_ADDED, "chat")
         raise RuntimeError
     assert store.models.all() == []
     assert store.events.recent(10) == []
+
+
+def test_transactions_do_not_nest(store: Store) -> None:
+    with pytest.raises(sqlite3.OperationalError), store.transaction():
+        store.models.put(CHAT)
+        with store.transaction():
+            pass
+    assert store.models.all() == []
 
 
 def test_a_model_has_at_most_one_running_canary_and_one_unfinished_job(store: Store) -> None:
@@ -69,7 +76,7 @@ def test_a_model_has_at_most_one_running_canary_and_one_unfinished_job(store: St
 
 @pytest.mark.parametrize("change", ["UPDATE events SET why = 'other'", "DELETE FROM events"])
 def test_the_event_log_cannot_be_rewritten(tmp_path: Path, store: Store, change: str) -> None:
-    store.events.log(NOW, "ann", "canary_share", "chat", before="10 %", after="20 %", why="asked")
+    store.events.log(NOW, "ann", EventKind.CANARY_SHARE, "chat", before="10 %", after="20 %", why="asked")
     other = sqlite3.connect(tmp_path / "llmgw.db")
     with pytest.raises(sqlite3.IntegrityError, match="append-only"):
         other.execute(change)
@@ -80,9 +87,9 @@ def test_the_event_log_cannot_be_rewritten(tmp_path: Path, store: Store, change:
 
 def test_events_are_the_newest_in_order_of_time(store: Store) -> None:
     for number in range(5):
-        store.events.log(NOW, "ann", f"e{number}", "chat" if number % 2 else "other")
-    assert [event.what for event in store.events.recent(3)] == ["e2", "e3", "e4"]
-    assert [event.what for event in store.events.recent(3, "chat")] == ["e1", "e3"]
+        store.events.log(NOW, "ann", EventKind.CANARY_SHARE, "chat" if number % 2 else "other", after=str(number))
+    assert [event.after for event in store.events.recent(3)] == ["2", "3", "4"]
+    assert [event.after for event in store.events.recent(3, "chat")] == ["1", "3"]
 
 
 def test_samples_of_a_canary_are_kept_by_arm(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from llmgwd import process
 from tests.support.local_hub import LocalHub
 from tests.support.toy_engine import ARGV, Behaviour
 
@@ -23,10 +25,15 @@ BIN = Path(sys.executable).parent
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on now, below those that outgoing connections and replicas take."""
+    while True:
+        port = random.randrange(10_000, 20_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def wait_until(look: Callable[[], Any], within_s: float = 30.0, what: str = "") -> Any:
@@ -49,6 +56,7 @@ class House:
         self.socket = root / "ctl.sock"
         self.config = root / "server.yaml"
         self.log = root / "llmgwd.log"
+        self.log.touch()
         self.process: subprocess.Popen[bytes] | None = None
         self.settings: dict[str, Any] = {
             "gateway": {"listen": f"127.0.0.1:{self.gateway_port}", "drain": "5s"},
@@ -157,7 +165,9 @@ def house_on(root: Path, settings: dict[str, Any] | None = None, *, started: boo
             yield house
         finally:
             if house.process is not None:
-                house.stop()
+                assert house.stop() == 0, house.log.read_text()
+            assert "Traceback" not in house.log.read_text(), house.log.read_text()
+            assert process.marked(house.state) == []
 
 
 REPO = "acme/chat-GGUF"

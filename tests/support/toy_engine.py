@@ -35,6 +35,8 @@ class Behaviour:
     loads: bool = True
     """False: the process ends with status 1 instead of serving."""
     ignores_term: bool = False
+    raw: str | None = None
+    """The body of every completion, as Latin-1, in place of a proper one."""
     cut_after: int | None = None
     """The connection is cut after this many streamed words."""
 
@@ -73,6 +75,8 @@ class Handler(BaseHTTPRequestHandler):
         number = self.server.count()
         if behaviour.fail_after is not None and number > behaviour.fail_after:
             self._json(500, {"error": {"message": "out of luck"}})
+        elif behaviour.raw is not None:
+            self._send(200, behaviour.raw.encode("latin-1"))
         elif behaviour.status != 200:
             self._json(behaviour.status, {"error": {"message": "as the weights say"}})
         elif self.path == "/v1/chat/completions":
@@ -125,7 +129,9 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
     def _json(self, status: int, body: dict[str, Any]) -> None:
-        data = json.dumps(body).encode()
+        self._send(status, json.dumps(body).encode())
+
+    def _send(self, status: int, data: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))

@@ -178,7 +178,7 @@ def test_too_little_space_is_refused_with_numbers(
         f"the weights need 30.0 KiB more and 20.0 KiB must stay free (weights.min_free), but {library.layout.root}"
         " has 40.0 KiB free"
     )
-    assert error.value.hint.startswith("llmgw ctl weights prune would give 32.0 KiB, enough; ")
+    assert error.value.hint.startswith("removing what nothing needs would give 32.0 KiB, enough; ")
 
 
 def test_free_space_is_known_before_the_folder_is_made(tmp_path: Path) -> None:

@@ -1,0 +1,233 @@
+"""Nobody notices: clients that ask all the time, while verbs move the model, race each other, or meet what is down."""
+
+import json
+import os
+import signal
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.support.house import House, add_chat, commit, wait_until
+from tests.support.toy_engine import Behaviour
+
+OLD, NEW = Behaviour(words="the old words", token_s=0.002), Behaviour(words="the new words", token_s=0.002)
+
+
+@dataclass
+class Load:
+    """Clients that stream one answer after another; `problems` are answers that were not whole."""
+
+    house: House
+    answered: int = 0
+    arms: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def ask_on(self) -> None:
+        body = json.dumps({"model": "chat", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        request = head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        while not self.stop.is_set():
+            problem, arm = self._ask(request)
+            with self.lock:
+                self.answered += 1
+                self.arms[arm] += 1
+                if problem:
+                    self.problems.append(problem)
+
+    def _ask(self, request: bytes) -> tuple[str, str]:
+        data = b""
+        try:
+            with socket.create_connection(("127.0.0.1", self.house.gateway_port), timeout=20) as connection:
+                connection.sendall(request)
+                while piece := connection.recv(65536):
+                    data += piece
+        except OSError as error:
+            return f"{error!r} after {data!r}", "none"
+        arm = "canary" if b"x-llmgw-arm: canary" in data else "stable"
+        head, _, rest = data.partition(b"\r\n\r\n")
+        # A stream that was all there at once has a length instead of chunks.
+        ended = rest.endswith(b"0\r\n\r\n") or b"Content-Length: %d" % len(rest) in head
+        whole = head.startswith(b"HTTP/1.1 200") and b"data: [DONE]" in rest and ended
+        return ("" if whole else f"not whole: {data!r}"), arm
+
+
+@contextmanager
+def load_on(house: House, clients: int = 4) -> Iterator[Load]:
+    """Every answer must be whole."""
+    load = Load(house)
+    threads = [threading.Thread(target=load.ask_on) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield load
+    finally:
+        load.stop.set()
+        for thread in threads:
+            thread.join()
+    assert load.problems == []
+    assert load.answered > 20
+
+
+def test_no_request_fails_through_canary_percent_promote_rollback_abort_and_reload(house: House) -> None:
+    add_chat(house, OLD, "--replicas", "2")
+    commit(house, NEW)
+    with load_on(house) as load:
+        house.ok("model", "canary", "chat", "--percent", "30")
+        wait_until(lambda: load.arms["canary"] > 5)
+        house.ok("model", "percent", "chat", "60")
+        house.ok("model", "promote", "chat")
+        house.ok("model", "rollback", "chat")
+        house.ok("model", "canary", "chat", "--again", "--percent", "50")
+        assert house.process is not None
+        house.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "configuration reloaded" in house.log.read_text())
+        house.ok("model", "abort", "chat")
+    shown = house.model()
+    assert shown["ready"] == 2
+    assert len(house.engine_pids()) == 2
+
+
+def test_a_canary_that_is_down_hard_costs_clients_nothing(house: House) -> None:
+    add_chat(house, OLD)
+    commit(house, Behaviour(words="the new words", fail_after=3))
+    house.ok("model", "canary", "chat", "--percent", "25")
+    with load_on(house):
+        wait_until(lambda: house.canary() is None)
+    assert house.json("model", "canaries", "--ended")[0]["phase"] == "rolled_back"
+
+
+def test_promoting_a_canary_whose_engine_is_down_is_refused_and_stable_serves_on(house: House) -> None:
+    add_chat(house, OLD)
+    commit(house, NEW)
+    stable = house.engine_pids()
+    house.ok("model", "canary", "chat", "--percent", "50")
+    (weights,) = (house.state / "weights").glob(f"*/{newest(house)}/chat.gguf")
+    weights.chmod(0o600)
+    weights.write_bytes(Behaviour(loads=False).weights())
+    (pid,) = house.engine_pids() - stable
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: "is not ready" in house.ctl("model", "promote", "chat").stderr)
+    refused = house.ctl("model", "promote", "chat")
+    assert refused.returncode == 3
+    assert "cannot take chat's place" in refused.stderr
+    assert "abort chat" in refused.stderr
+    assert {house.ask()[0] for _ in range(6)} == {"stable"}
+    house.ok("model", "abort", "chat")
+    assert house.engine_pids() == stable
+
+
+def newest(house: House) -> str:
+    canary = house.canary()
+    assert canary is not None
+    revision = canary["origin"]["revision"]
+    assert isinstance(revision, str)
+    return revision
+
+
+@pytest.mark.parametrize("kind", ["update", "rollback"])
+def test_a_move_that_kill_9_ends_half_way_never_took_place(house: House, kind: str) -> None:
+    old = add_chat(house, OLD)
+    slow = commit(house, Behaviour(words="slow", load_s=600))
+    if kind == "rollback":
+        house.settings["engines"]["toy"]["ready_timeout"] = "60s"
+        new = commit(house, NEW)
+        house.ok("model", "update", "chat")
+        (weights,) = (house.state / "weights").glob(f"*/{old}/chat.gguf")
+        weights.chmod(0o600)
+        weights.write_bytes(Behaviour(words="slow", load_s=600).weights())
+        old, slow = new, old
+    serving = house.engine_pids()
+    house.ok("model", kind, "chat", "--detach")
+    wait_until(lambda: house.engine_pids() - serving)
+    assert house.model()["origin"]["revision"] == slow
+    house.stop(signal.SIGKILL)
+    house.start()
+    wait_until(lambda: house.model()["ready"] == 1)
+    assert house.model()["origin"]["revision"] == old
+    assert house.ask()[0] == "stable"
+    assert [event["what"] for event in house.json("events")].count("move_undone") == 1
+
+
+def test_an_add_that_kill_9_ends_half_way_never_took_place(house: House) -> None:
+    commit(house, Behaviour(load_s=600))
+    house.ok("model", "add", "chat", "--repo", "acme/chat-GGUF", "--engine", "toy", "--detach")
+    wait_until(lambda: house.engine_pids())
+    house.stop(signal.SIGKILL)
+    house.start()
+    assert house.json("model", "list") == []
+    commit(house, OLD)
+    house.ok("model", "add", "chat", "--repo", "acme/chat-GGUF", "--engine", "toy")
+
+
+def in_parallel(house: House, *verbs: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Runs commands at the same time; each one's status and words."""
+    results: list[tuple[int, str]] = [(0, "")] * len(verbs)
+
+    def run(number: int, words: tuple[str, ...]) -> None:
+        done = house.ctl(*words)
+        results[number] = (done.returncode, done.stdout + done.stderr)
+
+    threads = [threading.Thread(target=run, args=each) for each in enumerate(verbs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_of_two_canaries_at_once_exactly_one_wins_and_the_other_is_told_why(house: House) -> None:
+    add_chat(house, OLD)
+    commit(house, NEW)
+    results = in_parallel(house, *[("model", "canary", "chat")] * 3)
+    assert sorted(status for status, _ in results) == [0, 3, 3]
+    assert all("has a running job" in said or "already has a canary" in said for status, said in results if status)
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_abort_and_promote_at_once_leave_one_story(house: House, turn: int) -> None:
+    add_chat(house, OLD)
+    commit(house, NEW)
+    house.ok("model", "canary", "chat", "--percent", "50")
+    with load_on(house):
+        verbs = [("model", "promote", "chat"), ("model", "abort", "chat"), ("model", "abort", "chat")]
+        in_parallel(house, *verbs[turn:], *verbs[:turn])
+        wait_until(lambda: house.canary() is None and not house.json("status")["jobs"])
+    phase = house.json("model", "canaries", "chat", "--ended")[0]["phase"]
+    said = house.ask()[1]["choices"][0]["message"]["content"]
+    assert (phase, said) in [("promoted", "the new words"), ("aborted", "the old words")]
+    assert len(house.engine_pids()) == 1
+    assert house.model()["ready"] == 1
+
+
+def test_sigterm_with_jobs_under_way_ends_everything(house: House) -> None:
+    commit(house, Behaviour(load_s=600))
+    for name in ("one", "two", "three"):
+        house.ok("model", "add", name, "--repo", "acme/chat-GGUF", "--engine", "toy", "--detach")
+    wait_until(lambda: len(house.engine_pids()) == 3)
+    assert house.stop() == 0
+    assert house.engine_pids() == set()
+
+
+def test_an_engine_that_is_declared_otherwise_is_started_anew_by_a_reload(house: House) -> None:
+    import yaml
+
+    weights = house.root / "w.gguf"
+    weights.write_bytes(OLD.weights())
+    settings = {**house.settings, "models": [{"name": "base", "path": str(weights), "engine": "toy"}]}
+    house.config.write_text(yaml.safe_dump(settings))
+    assert house.process is not None
+    house.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: house.ctl("model", "show", "base").returncode == 0 and house.model("base")["ready"] == 1)
+    before = house.engine_pids()
+    toy = {**house.settings["engines"]["toy"], "env": {"COLOUR": "blue"}}
+    house.config.write_text(yaml.safe_dump({**settings, "engines": {"toy": toy}}))
+    house.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: house.engine_pids() and not house.engine_pids() & before)
+    assert {event["by"] for event in house.json("events") if event["model"] == "base"} == {"configuration"}
