@@ -176,6 +176,9 @@ def _check_reloadable(old: Settings, new: Settings) -> None:
         "gateway.listen": (old.gateway.listen, new.gateway.listen),
         "gateway.workers": (old.gateway.workers, new.gateway.workers),
         "gateway.max_body": (old.gateway.max_body, new.gateway.max_body),
+        "gateway.max_connections": (old.gateway.max_connections, new.gateway.max_connections),
+        "gateway.max_in_flight": (old.gateway.max_in_flight, new.gateway.max_in_flight),
+        "gateway.queue": (old.gateway.queue, new.gateway.queue),
         "admin.listen": (old.admin.listen, new.admin.listen),
         "weights.dir": (old.weights.dir, new.weights.dir),
     }

@@ -93,6 +93,20 @@ def rig(shared_rig: Rig) -> Rig:
     return shared_rig
 
 
+@pytest.fixture(scope="session")
+def shared_tight_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    rig = Rig(tmp_path_factory.mktemp("tight"), "--max-in-flight", "1", "--queue", "2", "--connect-timeout", "1")
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def tight_rig(shared_tight_rig: Rig) -> Rig:
+    """A worker that gives each replica one request at a time, and lets two wait."""
+    assert shared_tight_rig.process.poll() is None, shared_tight_rig.log.read_text()
+    return shared_tight_rig
+
+
 @pytest.fixture
 def own_rig(tmp_path: Path) -> Iterator[Rig]:
     """A worker of the test's own, for what would disturb the others."""
