@@ -156,6 +156,8 @@ class Ledger:
 def _add(tally: _Tally, outcome: Outcome, facts: Facts, times: Times) -> None:
     if outcome is Outcome.OK:
         tally.length_limited += facts.length_limited
+        if facts.health is not None:
+            tally.degenerate += facts.health.is_degenerate(length_limited=facts.length_limited)
         if not times.was_paused:
             _count(tally.duration, time.monotonic() - times.came_at)
     if facts.prompt_tokens is not None:
