@@ -19,6 +19,7 @@ from llmgwd.control.verbs import Verbs
 from llmgwd.dataplane.dataplane import Dataplane, read_keys
 from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.tally import Tally
+from llmgwd.dataplane.totals import Totals
 from llmgwd.dataplane.workers import START_TIMEOUT_S, Workers
 from llmgwd.declare import declare, declared_models, engines_of, start
 from llmgwd.domain.errors import LlmgwError
@@ -29,6 +30,7 @@ from llmgwd.jobs.recover import recover
 from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner
 from llmgwd.jobs.services import Services
+from llmgwd.metrics import Metrics
 from llmgwd.notify import Notifier
 from llmgwd.store.processes import ProcessRow
 from llmgwd.store.store import Store
@@ -85,7 +87,8 @@ class Daemon:
         await _end_leftovers(store, self._state)
         admin_socket = bind(settings.admin.listen)
         tally = Tally(store.canaries)
-        link = Link(self._state / "gateway.sock", tally.add)
+        totals = Totals(anyio.current_time)
+        link = Link(self._state / "gateway.sock", tally.add, totals)
         self._workers = Workers(settings.gateway, self._state / "gateway.sock", logs, ledger, mark)
         self._workers.check_address()
         notifier = Notifier(lambda: self._settings.notify)
@@ -117,7 +120,7 @@ class Daemon:
             await self._wait_for_gateway(link)
             tasks.start_soon(watch, services)
             tasks.start_soon(keep_checking, services)
-            tasks.start_soon(serve_admin, admin_socket, admin_app(answers.status))
+            tasks.start_soon(serve_admin, admin_socket, admin_app(answers.status, Metrics(totals, link).page))
             await tasks.start(ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}").serve)
             task_status.started()
 

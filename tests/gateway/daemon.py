@@ -11,7 +11,16 @@ import msgspec
 
 from llmgwd.domain.samples import merged
 from llmgwd.protocol.framing import FrameReader, frame
-from llmgwd.protocol.link import FromWorker, Report, ReportTaken, Routes, RoutesApplied, ToWorker, WorkerHello
+from llmgwd.protocol.link import (
+    FromWorker,
+    LineLength,
+    Report,
+    ReportTaken,
+    Routes,
+    RoutesApplied,
+    ToWorker,
+    WorkerHello,
+)
 from llmgwd.protocol.samples import Arm, ArmSample
 
 DEADLINE_S = 10.0
@@ -89,6 +98,11 @@ class Daemon:
 
     def await_total(self, model: str, count: int) -> None:
         self.wait(lambda: self.total(model) >= count, f"{count} requests of {model} reported")
+
+    @property
+    def lines(self) -> tuple[LineLength, ...]:
+        """As the last report has them."""
+        return self.reports[-1].lines if self.reports else ()
 
     def in_flight(self, replica: str) -> int | None:
         """As the last report has it."""

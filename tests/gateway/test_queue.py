@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from llmgwd.protocol.link import ArmRoute, CanaryRoute, Finish, ModelRoute
+from llmgwd.protocol.link import ArmRoute, CanaryRoute, Finish, LineLength, ModelRoute
 from llmgwd.protocol.samples import Arm, Outcome
 from llmgwd.verdict.sketch import quantile
 from tests.gateway.answers import fails, says, streams
@@ -70,12 +70,14 @@ def test_requests_wait_in_order_and_past_the_queue_are_turned_away(tight_rig: Ri
     reply = ask(tight_rig.port, CHAT, {"model": name})
     assert (reply.status, reply.code) == (429, "queue_full")
     assert int(reply.headers["retry-after"]) > 0
+    tight_rig.daemon.wait(lambda: LineLength(name, Arm.STABLE, 2) in tight_rig.daemon.lines, "the line's length")
     for index in range(3):
         gate.release()
         assert crowd.read(index).status == 200
     assert [seen.json["n"] for seen in engine.requests] == [0, 1, 2]
     crowd.close()
     tight_rig.daemon.await_total(name, 3)
+    tight_rig.daemon.wait(lambda: tight_rig.daemon.lines == (), "nobody in line")
     sample = tight_rig.daemon.sample(name)
     assert (sample.outcomes, sample.turned_away) == ({Outcome.OK: 3}, 1)
     assert sum(sample.waited.values()) == 2

@@ -65,6 +65,11 @@ class Connection:
     def end_stream(self) -> None:
         self.send(b"0\r\n\r\n")
 
+    def stream_end(self, *events: bytes) -> None:
+        for event in events:
+            self.chunk(event)
+        self.end_stream()
+
     def stream(self, *events: bytes) -> None:
         self.start_stream()
         for event in events:
