@@ -1,4 +1,4 @@
-"""The admin port: whether the house is well, and all of it as JSON."""
+"""The admin port: whether the house is well, all of it as JSON, and what Prometheus reads."""
 
 import contextlib
 import socket
@@ -16,8 +16,11 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.protocol.views import StatusView
 
 
-def admin_app(status: Callable[[], StatusView]) -> Starlette:
-    """`/health` answers 200 while a gateway worker is connected, else 503; `/status` is the house as JSON."""
+def admin_app(status: Callable[[], StatusView], page: Callable[[str], tuple[bytes, str]]) -> Starlette:
+    """`/health` answers 200 while a gateway worker is connected, else 503; `/status` is the house as JSON.
+
+    `/metrics` is `page`, which is given the Accept header and gives content and its type.
+    """
 
     async def health(request: Request) -> Response:
         well = status().workers > 0
@@ -26,7 +29,11 @@ def admin_app(status: Callable[[], StatusView]) -> Starlette:
     async def show(request: Request) -> Response:
         return Response(msgspec.json.encode(status()), media_type="application/json")
 
-    return Starlette(routes=[Route("/health", health), Route("/status", show)])
+    async def metrics(request: Request) -> Response:
+        content, media_type = page(request.headers.get("accept", ""))
+        return Response(content, headers={"content-type": media_type})
+
+    return Starlette(routes=[Route("/health", health), Route("/status", show), Route("/metrics", metrics)])
 
 
 class _Server(uvicorn.Server):

@@ -55,6 +55,9 @@ class GatewaySettings(Section, frozen=True):
     workers: int = 1
     api_keys_file: Path | None = None
     max_body: Bytes = Bytes(32 * 2**20)
+    max_connections: int = 10_000
+    max_in_flight: int = 256
+    queue: int = 1024
     drain: Seconds = Seconds(30)
 
 
@@ -228,6 +231,8 @@ def _check(settings: Settings) -> None:
     positive: dict[str, float] = {
         "gateway.workers": settings.gateway.workers,
         "gateway.max_body": settings.gateway.max_body,
+        "gateway.max_connections": settings.gateway.max_connections,
+        "gateway.max_in_flight": settings.gateway.max_in_flight,
         "weights.keep_revisions": settings.weights.keep_revisions,
         "canary.every": settings.canary.every,
         "hub.check_every": settings.hub.check_every,
@@ -245,6 +250,8 @@ def _check(settings: Settings) -> None:
     for where, number in positive.items():
         if not 0 < number < math.inf:
             raise unusable("bad_config", f"{where} is {number:g}: expected more than 0")
+    if settings.gateway.queue < 0:
+        raise unusable("bad_config", f"gateway.queue is {settings.gateway.queue}: expected 0 or more")
     for name, limit in settings.canary.limits.items():
         if name not in LIMITS:
             raise unusable(

@@ -21,6 +21,7 @@ from llmgwd.control.verbs import Verbs
 from llmgwd.dataplane.dataplane import Dataplane, read_keys
 from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.tally import Tally
+from llmgwd.dataplane.totals import Totals
 from llmgwd.dataplane.workers import START_TIMEOUT_S, Workers
 from llmgwd.declare import check_engines_kept, declare, declared_models, engines_of, start
 from llmgwd.domain.errors import LlmgwError
@@ -32,6 +33,7 @@ from llmgwd.jobs.recover import recover
 from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner
 from llmgwd.jobs.services import Services
+from llmgwd.metrics import Metrics
 from llmgwd.notify import Notifier
 from llmgwd.protocol.socket_path import checked
 from llmgwd.store.store import Store
@@ -87,7 +89,8 @@ class Daemon:
         admin_socket = bind(settings.admin.listen)
         mark = process.mark(self._state)
         tally = Tally(store.canaries)
-        link = Link(link_path, tally.add)
+        totals = Totals(anyio.current_time)
+        link = Link(link_path, tally.add, totals)
         workers = Workers(settings.gateway, link_path, logs, mark)
         workers.check_address()
         notifier = Notifier(lambda: self._settings.notify)
@@ -124,7 +127,8 @@ class Daemon:
             await self._wait_for_gateway(link)
             tasks.start_soon(_keep_on, partial(watch, services))
             tasks.start_soon(_keep_on, partial(keep_checking, services))
-            tasks.start_soon(serve_admin, admin_socket, admin_app(answers.status))
+            app = admin_app(answers.status, Metrics(totals, link).page)
+            tasks.start_soon(serve_admin, admin_socket, app)
             tasks.start_soon(control.serve)
             task_status.started()
 
@@ -206,6 +210,9 @@ def _check_reloadable(old: Settings, new: Settings) -> None:
         "gateway.listen": (old.gateway.listen, new.gateway.listen),
         "gateway.workers": (old.gateway.workers, new.gateway.workers),
         "gateway.max_body": (old.gateway.max_body, new.gateway.max_body),
+        "gateway.max_connections": (old.gateway.max_connections, new.gateway.max_connections),
+        "gateway.max_in_flight": (old.gateway.max_in_flight, new.gateway.max_in_flight),
+        "gateway.queue": (old.gateway.queue, new.gateway.queue),
         "admin.listen": (old.admin.listen, new.admin.listen),
         "weights.dir": (old.weights.dir, new.weights.dir),
     }

@@ -9,11 +9,15 @@ import anyio
 import anyio.abc
 import msgspec
 
+from llmgwd.dataplane.totals import Totals
 from llmgwd.protocol.framing import FrameError, FrameReader, frame
 from llmgwd.protocol.link import (
     LINK_VERSION,
+    ArmRoute,
     Finish,
     FromWorker,
+    LineLength,
+    ModelRoute,
     Report,
     ReportTaken,
     Routes,
@@ -21,7 +25,7 @@ from llmgwd.protocol.link import (
     ToWorker,
     WorkerHello,
 )
-from llmgwd.protocol.samples import ArmSample
+from llmgwd.protocol.samples import Arm, ArmSample
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +46,7 @@ class Worker:
     """Version of the table that every new request of it follows."""
     in_flight: dict[str, int] = field(default_factory=dict)
     """Requests per replica id, counted when it applied that table or later."""
+    lines: tuple[LineLength, ...] = ()
     writing: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def send(self, message: ToWorker) -> None:
@@ -49,14 +54,25 @@ class Worker:
             await self.stream.send(frame(_encode(message)))
 
 
-class Link:
-    """Owns the link socket. `take` gets each sample once, however often a worker sends it."""
+@dataclass
+class Load:
+    """What one arm of a model has to do now, over all workers."""
 
-    def __init__(self, path: Path, take: Callable[[tuple[ArmSample, ...]], None]) -> None:
+    in_flight: int = 0
+    waiting: int = 0
+
+
+class Link:
+    """Owns the link socket. `take` and `totals` get each sample once, however often a worker sends it."""
+
+    def __init__(self, path: Path, take: Callable[[tuple[ArmSample, ...]], None], totals: Totals) -> None:
         self._path = path
         self._take = take
+        self._totals = totals
         self._workers: set[Worker] = set()
         self._routes = Routes(version=0)
+        self._places: dict[str, tuple[str, Arm]] = {}
+        """Model and arm of each replica in the table, and of those that left it while they had requests."""
         self._last_seq: dict[str, int] = {}
         self._greeted: set[int] = set()
         """Pids of all that ever said hello, and so may follow a table of ours."""
@@ -77,6 +93,9 @@ class Link:
     async def push(self, routes: Routes) -> None:
         """Makes this the table, for the workers there are and those that come. `applied` tells when it holds."""
         self._routes = routes
+        self._totals.follow(routes)
+        left = {replica: place for replica, place in self._places.items() if self._in_flight(replica)}
+        self._places = {**left, **_places(routes)}
         for worker in self.workers:
             await self._send(worker, routes)
 
@@ -105,6 +124,18 @@ class Link:
         """Waits until that many workers follow the present table."""
         while sum(worker.applied >= self._routes.version for worker in self._workers) < count:
             await self._next_change()
+
+    def load(self) -> dict[tuple[str, Arm], Load]:
+        """What each arm has to do, as last reported; those in the table are there with zeros too."""
+        loads = {(model.name, arm): Load() for model in self._routes.models for arm in _arms(model)}
+        for worker in self._workers:
+            for replica, count in worker.in_flight.items():
+                place = self._places.get(replica)
+                if place is not None and (count or place in loads):
+                    loads.setdefault(place, Load()).in_flight += count
+            for line in worker.lines:
+                loads.setdefault((line.model, line.arm), Load()).waiting += line.waiting
+        return loads
 
     async def finish(self, drain_s: float) -> None:
         """Tells every worker to finish what it has and exit."""
@@ -174,7 +205,23 @@ class Link:
 
     async def _take_report(self, worker: Worker, report: Report) -> None:
         worker.in_flight = report.in_flight
+        worker.lines = report.lines
         if report.seq > self._last_seq.get(worker.name, 0):
             self._last_seq[worker.name] = report.seq
             self._take(report.samples)
+            self._totals.add(report.samples)
         await self._send(worker, ReportTaken(report.seq))
+
+
+def _arms(model: ModelRoute) -> dict[Arm, ArmRoute]:
+    stable = {Arm.STABLE: model.stable}
+    return stable if model.canary is None else {**stable, Arm.CANARY: model.canary.arm}
+
+
+def _places(routes: Routes) -> dict[str, tuple[str, Arm]]:
+    return {
+        replica.id: (model.name, arm)
+        for model in routes.models
+        for arm, route in _arms(model).items()
+        for replica in route.replicas
+    }

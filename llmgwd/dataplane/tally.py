@@ -17,9 +17,9 @@ class Tally:
         self._unsaved: set[tuple[str, Arm]] = set()
 
     def add(self, samples: Iterable[ArmSample]) -> None:
-        """Takes in samples; those that belong to no canary are not needed for any verdict."""
+        """Takes in samples; those that belong to no comparison are not needed for any verdict."""
         for sample in samples:
-            if not sample.canary:
+            if not sample.canary or sample.apart:
                 continue
             key = (sample.canary, sample.arm)
             self._load(sample.canary)

@@ -98,4 +98,6 @@ class Workers:
         argv = [sys.executable, "-m", "llmgwd.gateway.worker", "--link", str(self._link)]
         argv += ["--listen", str(self._settings.listen), "--worker-id", f"w{number}-{secrets.token_hex(4)}"]
         argv += ["--max-body", str(int(self._settings.max_body))]
+        argv += ["--max-connections", str(self._settings.max_connections)]
+        argv += ["--max-in-flight", str(self._settings.max_in_flight), "--queue", str(self._settings.queue)]
         return argv if self._settings.workers == 1 else [*argv, "--reuse-port"]

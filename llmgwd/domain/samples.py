@@ -21,11 +21,18 @@ def merged(first: ArmSample, second: ArmSample) -> ArmSample:
         outcomes=_sum(first.outcomes, second.outcomes),
         forced=first.forced + second.forced,
         rescued=first.rescued + second.rescued,
+        stood_in=first.stood_in + second.stood_in,
+        turned_away=first.turned_away + second.turned_away,
         length_limited=first.length_limited + second.length_limited,
+        degenerate=first.degenerate + second.degenerate,
         prompt_tokens=first.prompt_tokens + second.prompt_tokens,
         completion_tokens=first.completion_tokens + second.completion_tokens,
+        prompt_sizes=_sum(first.prompt_sizes, second.prompt_sizes),
+        completion_sizes=_sum(first.completion_sizes, second.completion_sizes),
         ttft=_sum(first.ttft, second.ttft),
         token_time=_sum(first.token_time, second.token_time),
+        duration=_sum(first.duration, second.duration),
+        waited=_sum(first.waited, second.waited),
     )
 
 

@@ -32,7 +32,7 @@ _KINDS = {
         (b"/embeddings", Kind.EMBEDDINGS),
     )
 }
-_COUNTED_STREAMS = frozenset((Kind.CHAT, Kind.COMPLETIONS))
+COUNTED_STREAMS = frozenset((Kind.CHAT, Kind.COMPLETIONS))
 _FORM_FIELD = re.compile(
     rb'Content-Disposition:[ \t]*form-data;[ \t]*name="?model"?[ \t]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n--',
     re.IGNORECASE,
@@ -45,15 +45,37 @@ class _Body(msgspec.Struct):
     stream_options: Any = None
     user: Any = None
     prompt_cache_key: Any = None
+    response_format: msgspec.Raw = msgspec.Raw()
+    text: msgspec.Raw = msgspec.Raw()
 
 
+class _Format(msgspec.Struct):
+    """What form an answer should have: of chat and completions, and (inside `format`) of responses."""
+
+    type: Any = None
+    format: Any = None
+
+
+_decode_format = msgspec.json.Decoder(_Format).decode
+_JSON_FORMATS = ("json_object", "json_schema")
 _decode = msgspec.json.Decoder(_Body).decode
 
 
 class Ask:
     """One request, understood. `model` is the name the client used."""
 
-    __slots__ = ("_form_span", "_is_json", "_options", "body", "counts_added", "kind", "model", "session", "stream")
+    __slots__ = (
+        "_form_span",
+        "_is_json",
+        "_options",
+        "asks_json",
+        "body",
+        "counts_added",
+        "kind",
+        "model",
+        "session",
+        "stream",
+    )
 
     def __init__(self, head: RequestHead, body: bytes) -> None:
         """Raises RefusedError (400) when no model is named, or not as a string."""
@@ -62,6 +84,8 @@ class Ask:
         self.model = ""
         self.session = head.session
         self.stream = False
+        self.asks_json = False
+        """Whether the answer is to be JSON."""
         self.counts_added = False
         """Whether the body last made asks for usage that the client did not ask for."""
         self._is_json = False
@@ -78,7 +102,7 @@ class Ask:
         edits: list[splice.Edit] = []
         if served_name != self.model:
             edits += self._rename(served_name)
-        if counts_usage and self.stream and self.kind in _COUNTED_STREAMS:
+        if counts_usage and self.stream and self.kind in COUNTED_STREAMS:
             edits += self._ask_for_usage()
         return splice.apply(self.body, edits) if edits else self.body
 
@@ -109,6 +133,7 @@ class Ask:
             self.model = fields.model
         self.stream = fields.stream is True
         self._options = fields.stream_options
+        self.asks_json = _asks_json(fields.text if self.kind is Kind.RESPONSES else fields.response_format)
         if not self.session:
             key = fields.user or fields.prompt_cache_key
             if isinstance(key, str):
@@ -141,6 +166,17 @@ class Ask:
             return [(*span, value) for span in spans]
         start = self.body.index(b"{") + 1
         return [(start, start, b'"stream_options":%b,' % value)]
+
+
+def _asks_json(wanted: msgspec.Raw) -> bool:
+    if len(bytes(wanted)) < 3:
+        return False
+    try:
+        found = _decode_format(wanted)
+    except msgspec.ValidationError:
+        return False
+    kind = found.format.get("type") if isinstance(found.format, dict) else found.type
+    return kind in _JSON_FORMATS
 
 
 def _named_outside(head: RequestHead) -> str:

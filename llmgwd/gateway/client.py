@@ -14,6 +14,8 @@ from llmgwd.gateway.state import Gateway
 _HEADS = HeadParser(forwards_authorization=True)
 """For the time before the first table."""
 _LINGER_S = 2.0
+_MOST_EXCESS = 256
+"""Connections over the limit that are answered at a time; any more are closed without a word."""
 _NEVER = float("inf")
 _CANNOT_BE_HEAD = re.compile(rb"(?<!\r)\n|\r[^\n]|\x00")
 
@@ -22,6 +24,8 @@ class ClientConnection(asyncio.Protocol):
     """One client's connection. It has at most one exchange at a time; what is pipelined waits in the buffer."""
 
     __slots__ = (
+        "_body_begun_at",
+        "_body_bytes",
         "_buffer",
         "_chunked",
         "_deadline",
@@ -45,6 +49,8 @@ class ClientConnection(asyncio.Protocol):
         self._chunked: ChunkedBody | None = None
         self._exchange: Exchange | None = None
         self._length = 0
+        self._body_begun_at: float | None = None
+        self._body_bytes = 0
         self._deadline = _NEVER
         self._is_advancing = False
         self._is_in_head = False
@@ -111,19 +117,28 @@ class ClientConnection(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        if self._transport is not None:
+        """Cuts it, unless it is closing already, with its last words still to be read."""
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.abort()
 
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._gateway.clients.add(self)
-        self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
+        limit = self._gateway.settings.max_connections
+        if len(self._gateway.clients) < limit:
+            self._gateway.clients.add(self)
+            self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
+        elif len(self._gateway.excess) < _MOST_EXCESS:
+            self._gateway.excess.add(self)
+            self._refuse_and_close(_too_many(limit))
+        else:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._gateway.clients.discard(self)
+        self._gateway.excess.discard(self)
         self._leave()
         if not self._gateway.clients:
             self._gateway.emptied()
@@ -139,6 +154,7 @@ class ClientConnection(asyncio.Protocol):
         if self._is_lingering:
             return
         self._buffer += data
+        self._body_bytes += len(data)
         if self._exchange is None:
             self._advance()
         elif len(self._buffer) > self._gateway.settings.max_body_bytes + self._gateway.settings.max_head_bytes:
@@ -192,9 +208,9 @@ class ClientConnection(asyncio.Protocol):
         body = self._take_body()
         if body is None:
             self._head = head
-            self._deadline = self._gateway.loop.time() + self._gateway.settings.body_timeout_s
+            self._wait_for_body()
             return False
-        self._head = self._chunked = None
+        self._head = self._chunked = self._body_begun_at = None
         self._deadline = _NEVER
         exchange = self._exchange = Exchange(self._gateway, self, head, body)
         exchange.start()
@@ -236,6 +252,15 @@ class ClientConnection(asyncio.Protocol):
             self._is_in_head = True
             self._deadline = self._gateway.loop.time() + self._gateway.settings.head_timeout_s
 
+    def _wait_for_body(self) -> None:
+        """Silence ends it, and so does a drip: in all it may take no longer than at the slowest pace allowed."""
+        settings, now = self._gateway.settings, self._gateway.loop.time()
+        if self._body_begun_at is None:
+            self._body_begun_at = now
+            self._body_bytes = 0
+        paced = self._body_begun_at + settings.body_timeout_s + self._body_bytes / settings.body_rate
+        self._deadline = min(now + settings.body_timeout_s, paced)
+
     def _take_body(self) -> bytes | None:
         if self._chunked is not None:
             return self._chunked.take(self._buffer)
@@ -252,7 +277,7 @@ class ClientConnection(asyncio.Protocol):
         """Answers what cannot be served, then reads on for a moment: closing on unread bytes would reset the answer."""
         refusal.closes = True
         self.refuse(refusal, self._head)
-        self._head = self._chunked = None
+        self._head = self._chunked = self._body_begun_at = None
         self._buffer.clear()
         transport = self._transport
         if transport is not None and not transport.is_closing():
@@ -275,4 +300,14 @@ class ClientConnection(asyncio.Protocol):
 def _head_too_large(limit: int) -> RefusedError:
     return RefusedError(
         431, "head_too_large", f"the request head is over {limit} bytes; send fewer or shorter headers", closes=True
+    )
+
+
+def _too_many(limit: int) -> RefusedError:
+    return RefusedError(
+        503,
+        "too_many_connections",
+        f"this gateway worker has {limit} connections, as many as gateway.max_connections allows; try again shortly",
+        headers=b"Retry-After: 1\r\n",
+        closes=True,
     )

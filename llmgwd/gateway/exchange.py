@@ -1,10 +1,10 @@
-"""One request from its body's last byte to its outcome: attempts, rescue, relay, and the entry in the ledger.
+"""One request from its body's last byte to its outcome: rescue, relay, and the entry in the ledger.
 
-A machine of callbacks, without a task of its own. Every way out of an attempt goes through `_leave_replica`, and every
-way out of the exchange through `_end`, each of which acts once.
+A machine of callbacks, without a task of its own. How it gets to an engine is `Passage`'s part. Every way out of an
+attempt goes through `_leave_replica`; every way out of the exchange, each of which acts once, is `_end`, `_refuse` or
+`client_left`.
 """
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,13 @@ from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.ask import Ask, Kind
 from llmgwd.gateway.framing import ReplyWriter
 from llmgwd.gateway.heads import RequestHead
+from llmgwd.gateway.lines import Place
 from llmgwd.gateway.local import local_reply
 from llmgwd.gateway.meter import judge
+from llmgwd.gateway.passage import Passage
 from llmgwd.gateway.readers import Reader, reader_for
-from llmgwd.gateway.routing import Choice, choose_again, find_model, no_replica
+from llmgwd.gateway.routing import Cause, Choice, find_model
 from llmgwd.gateway.state import Gateway
-from llmgwd.gateway.table import Replica, Table
 from llmgwd.gateway.upstream import UpstreamConnection
 from llmgwd.protocol.samples import Arm, Outcome
 
@@ -25,60 +26,34 @@ if TYPE_CHECKING:
     from llmgwd.gateway.client import ClientConnection
     from llmgwd.gateway.ledger import ArmKey
 
-_BODY_METHODS = frozenset((b"POST", b"PUT", b"PATCH"))
 _BROKEN_EVENT = (
     b'data: {"error":{"message":"the engine broke off in the middle of this answer; ask again","type":"server_error",'
     b'"param":null,"code":"upstream_broken"}}\n\n'
 )
 
 
-class Exchange:
+class Exchange(Passage):
     """Owned by its client's connection; owns the attempt that is under way."""
 
     __slots__ = (
-        "_ask",
-        "_body",
-        "_choice",
         "_client",
-        "_connecting",
-        "_connection",
-        "_deadline",
-        "_gateway",
         "_has_ended",
         "_has_moved",
-        "_head",
         "_reader",
-        "_replica",
         "_rescued_from",
-        "_started_at",
         "_status",
-        "_table",
-        "_tried",
-        "_was_paused",
         "_writer",
     )
 
     def __init__(self, gateway: Gateway, client: "ClientConnection", head: RequestHead, body: bytes) -> None:
-        self._gateway = gateway
+        super().__init__(gateway, head, body)
         self._client = client
-        self._head = head
-        self._body = body
-        self._ask: Ask | None = None
-        self._choice: Choice | None = None
-        self._table: Table | None = None
-        self._replica: Replica | None = None
-        self._tried: frozenset[Replica] = frozenset()
-        self._connecting: asyncio.Task[UpstreamConnection] | None = None
-        self._connection: UpstreamConnection | None = None
         self._reader: Reader | None = None
         self._status = 0
         self._writer = ReplyWriter(client, head)
         self._has_ended = False
         self._has_moved = False
-        self._was_paused = False
         self._rescued_from: ArmKey | None = None
-        self._started_at = 0.0
-        self._deadline = 0.0
 
     def start(self) -> None:
         try:
@@ -89,92 +64,10 @@ class Exchange:
             self._ask = Ask(self._head, self._body)
             model = find_model(self._gateway.table, self._ask.model)
             self._choice = self._gateway.splits.choose(model, self._ask.session, self._head.arm)
-            self._started_at = time.monotonic()
-            self._attempt()
+            self._times.start()
+            self._attempt(Place.NEW)
         except RefusedError as refusal:
             self._refuse(refusal)
-
-    # attempts
-
-    def _attempt(self) -> None:
-        """Sends the request to the least busy replica of the chosen arm. Raises RefusedError when it has none left."""
-        assert self._choice is not None
-        self._table = self._gateway.table
-        replica = self._choice.arm.least_busy(self._tried)
-        if replica is None:
-            raise no_replica(self._choice)
-        self._replica = replica
-        self._gateway.take(replica)
-        connection = replica.pool.take()
-        if connection is not None:
-            self._send(connection)
-        else:
-            self._connect(replica)
-
-    def _connect(self, replica: Replica) -> None:
-        self._deadline = self._gateway.loop.time() + self._gateway.settings.connect_timeout_s
-        self._connecting = self._gateway.loop.create_task(replica.pool.connect())
-        self._connecting.add_done_callback(self._connected)
-
-    def _connected(self, task: asyncio.Task[UpstreamConnection]) -> None:
-        is_ours = task is self._connecting
-        if is_ours:
-            self._connecting = None
-        if task.cancelled():
-            if is_ours:
-                self._lost_unsent("no connection in time")
-            return
-        error = task.exception()
-        if error is not None:
-            if is_ours:
-                self._lost_unsent(str(error))
-            return
-        if is_ours:
-            self._send_if_right(task.result())
-        else:
-            task.result().close()
-
-    def _send_if_right(self, connection: UpstreamConnection) -> None:
-        """Sends, unless a new table came while connecting: after its acknowledgement nothing may follow the old."""
-        if self._gateway.table is not self._table:
-            try:
-                self._choose_again()
-            except RefusedError as refusal:
-                connection.close()
-                self._refuse(refusal)
-                return
-            assert self._choice is not None
-            if self._replica not in self._choice.arm.replicas:
-                connection.close()
-                self._leave_replica()
-                self._again()
-                return
-        self._send(connection)
-
-    def _again(self) -> None:
-        """Another attempt, for a request that no engine has seen, by the present table."""
-        try:
-            self._choose_again()
-            self._attempt()
-        except RefusedError as refusal:
-            self._refuse(refusal)
-
-    def _choose_again(self) -> None:
-        assert self._ask is not None
-        assert self._choice is not None
-        self._table = self._gateway.table
-        self._choice = choose_again(self._choice, self._table, self._ask.model)
-
-    def _send(self, connection: UpstreamConnection) -> None:
-        head, ask, replica = self._head, self._ask, self._replica
-        assert ask is not None
-        assert replica is not None
-        body = ask.body_for(replica.served_name, replica.counts_usage)
-        length = b"Content-Length: %d\r\n" % len(body) if body or head.method in _BODY_METHODS else b""
-        lines = b"%b %b HTTP/1.1\r\n%b%b%b\r\n" % (head.method, head.target, replica.host_line, head.lines, length)
-        self._connection = connection
-        self._deadline = self._gateway.loop.time() + self._gateway.settings.reply_timeout_s
-        connection.send(lines, body, self, head_request=head.method == b"HEAD")
 
     # what becomes of an attempt
 
@@ -215,23 +108,14 @@ class Exchange:
             self._fail(502, f"the engine did not answer: {why}", Outcome.ERROR)
 
     def _lost_unsent(self, why: str) -> None:
-        """No connection to the replica: no engine has seen the request, so any other may."""
-        assert self._replica is not None
         if self._can_be_rescued():
             self._rescue()
-            return
-        tried = self._tried | {self._replica}
-        assert self._choice is not None
-        if self._choice.arm.least_busy(tried) is None:
+        elif not self._try_another():
             self._fail(502, f"the engine cannot be reached: {why}", Outcome.ERROR)
-            return
-        self._tried = tried
-        self._leave_replica()
-        self._again()
 
     def _can_be_rescued(self) -> bool:
         choice = self._choice
-        if choice is None or choice.arm.arm is not Arm.CANARY or choice.is_forced or self._writer.is_begun:
+        if choice is None or choice.arm.arm is not Arm.CANARY or choice.cause is Cause.FORCED or self._writer.is_begun:
             return False
         table = self._gateway.table
         model = table.models.get(choice.model.name) if table is not None else None
@@ -242,15 +126,15 @@ class Exchange:
         assert self._choice is not None
         assert self._gateway.table is not None
         self._drop_attempt()
-        key = self._choice.arm.key
-        self._gateway.ledger.outcome(key, Outcome.ERROR, None, self._started_at)
-        self._rescued_from = key
+        arm, cause = self._choice.arm, self._choice.cause
+        self._gateway.ledger.outcome(arm, cause, Outcome.ERROR, None, self._times)
+        self._rescued_from = arm.key if cause.is_compared else arm.apart_key
         self._reader = None
         self._tried = frozenset()
         model = self._gateway.table.models[self._choice.model.name]
-        self._choice = Choice(model, model.stable, False)
+        self._choice = Choice(model, model.stable, Cause.RESCUE)
         try:
-            self._attempt()
+            self._attempt(Place.FIRST)
         except RefusedError as refusal:
             self._refuse(refusal)
 
@@ -300,7 +184,7 @@ class Exchange:
         self._has_ended = True
 
     def client_paused(self) -> None:
-        self._was_paused = True
+        self._times.was_paused = True
         if self._connection is not None:
             self._connection.pause()
 
@@ -318,9 +202,9 @@ class Exchange:
             self._time_out()
 
     def _time_out(self) -> None:
-        if self._connecting is not None:
-            self._connecting.cancel()
-        elif self._client.is_paused:
+        if self._time_out_unsent():
+            return
+        if self._client.is_paused:
             self._client.abort()
         elif self._connection is not None:
             connection, self._connection = self._connection, None
@@ -367,27 +251,7 @@ class Exchange:
         if choice is None:
             return
         ledger = self._gateway.ledger
-        if self._rescued_from is not None:
-            # Stable's own figures must not hold the requests that a bad canary sent it.
-            if self._writer.is_begun:
-                ledger.rescued(self._rescued_from)
-        elif choice.is_forced:
-            ledger.forced(choice.arm.key)
-        else:
-            facts = self._reader.facts if self._reader is not None else None
-            ledger.outcome(choice.arm.key, outcome, facts, self._started_at, times_count=not self._was_paused)
-
-    def _drop_attempt(self) -> None:
-        """Ends whatever the present attempt has open."""
-        connecting, self._connecting = self._connecting, None
-        if connecting is not None:
-            connecting.cancel()
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-        self._leave_replica()
-
-    def _leave_replica(self) -> None:
-        replica, self._replica = self._replica, None
-        if replica is not None:
-            self._gateway.leave(replica)
+        if self._rescued_from is not None and self._writer.is_begun:
+            ledger.rescued(self._rescued_from)
+        facts = self._reader.facts if self._reader is not None else None
+        ledger.outcome(choice.arm, choice.cause, outcome, facts, self._times)

@@ -1,52 +1,110 @@
 """What happened since the last report, added up by arm; its size depends on the number of arms, not of requests."""
 
+import time
+from typing import TYPE_CHECKING
+
 from llmgwd.gateway.meter import Facts
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
 from llmgwd.verdict.sketch import bucket
 
-ArmKey = tuple[str, Arm, str, str]
-"""Model, arm, revision, canary's id."""
+if TYPE_CHECKING:
+    from llmgwd.gateway.routing import Cause
+    from llmgwd.gateway.table import ArmEntry
+
+ArmKey = tuple[str, Arm, str, str, bool]
+"""Model, arm, revision, canary's id, and whether it is for requests that are in no comparison of the arms."""
+
+
+class Times:
+    """When one request came to what, by the monotonic clock."""
+
+    __slots__ = ("asked_at", "came_at", "waited_s", "waits_since", "was_paused")
+
+    def __init__(self) -> None:
+        self.came_at = 0.0
+        self.asked_at = 0.0
+        """When a replica had room for it."""
+        self.waits_since: float | None = None
+        self.waited_s: float | None = None
+        """In lines; None when it never stood in one."""
+        self.was_paused = False
+        """Whether the client read more slowly than the engine wrote: then the engine's pace is not known."""
+
+    def start(self) -> None:
+        self.came_at = self.asked_at = time.monotonic()
+
+    def wait(self) -> None:
+        self.waits_since = time.monotonic()
+
+    def go(self) -> None:
+        """The wait is over, for now at least."""
+        if self.waits_since is not None:
+            self.asked_at = time.monotonic()
+            self.waited_s = (self.waited_s or 0.0) + self.asked_at - self.waits_since
+            self.waits_since = None
 
 
 class _Tally:
     """One arm's running counts."""
 
     __slots__ = (
+        "completion_sizes",
         "completion_tokens",
+        "degenerate",
+        "duration",
         "forced",
         "length_limited",
         "outcomes",
+        "prompt_sizes",
         "prompt_tokens",
         "rescued",
+        "stood_in",
         "token_time",
         "ttft",
+        "turned_away",
+        "waited",
     )
 
     def __init__(self) -> None:
         self.outcomes: dict[Outcome, int] = {}
         self.forced = 0
         self.rescued = 0
+        self.stood_in = 0
+        self.turned_away = 0
         self.length_limited = 0
+        self.degenerate = 0
         self.prompt_tokens = 0
         self.completion_tokens = 0
+        self.prompt_sizes: dict[int, int] = {}
+        self.completion_sizes: dict[int, int] = {}
         self.ttft: dict[int, int] = {}
         self.token_time: dict[int, int] = {}
+        self.duration: dict[int, int] = {}
+        self.waited: dict[int, int] = {}
 
     def sample(self, key: ArmKey) -> ArmSample:
-        model, arm, revision, canary = key
+        model, arm, revision, canary, apart = key
         return ArmSample(
             model=model,
             arm=arm,
             revision=revision,
             canary=canary,
+            apart=apart,
             outcomes=self.outcomes,
             forced=self.forced,
             rescued=self.rescued,
+            stood_in=self.stood_in,
+            turned_away=self.turned_away,
             length_limited=self.length_limited,
+            degenerate=self.degenerate,
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
+            prompt_sizes=self.prompt_sizes,
+            completion_sizes=self.completion_sizes,
             ttft=self.ttft,
             token_time=self.token_time,
+            duration=self.duration,
+            waited=self.waited,
         )
 
 
@@ -65,30 +123,28 @@ class Ledger:
         tallies, self._tallies = self._tallies, {}
         return tuple(tally.sample(key) for key, tally in tallies.items())
 
-    def forced(self, key: ArmKey) -> None:
-        self._tally(key).forced += 1
-
     def rescued(self, key: ArmKey) -> None:
         self._tally(key).rescued += 1
 
-    def outcome(
-        self, key: ArmKey, outcome: Outcome, facts: Facts | None, started_at: float, *, times_count: bool = True
-    ) -> None:
-        """One request of an arm ended. Times stay out when the client, not the engine, set the pace."""
+    def turned_away(self, key: ArmKey) -> None:
+        """A request that no replica had room for."""
+        self._tally(key).turned_away += 1
+
+    def outcome(self, arm: "ArmEntry", cause: "Cause", outcome: Outcome, facts: Facts | None, times: Times) -> None:
+        """One request of an arm ended. Paces stay out when the client, not the engine, set them."""
+        key = arm.key
+        if not cause.is_compared:
+            # They still say how many there were, beside the figures that they must not touch.
+            tally = self._tally(key)
+            tally.forced += cause.is_forced
+            tally.stood_in += cause.stands_in
+            key = arm.apart_key
         tally = self._tally(key)
         tally.outcomes[outcome] = tally.outcomes.get(outcome, 0) + 1
-        if facts is None:
-            return
-        if outcome is Outcome.OK:
-            tally.length_limited += facts.length_limited
-        tally.prompt_tokens += facts.prompt_tokens or 0
-        tally.completion_tokens += facts.completion_tokens or 0
-        first_s = ttft_s(facts, started_at)
-        if first_s is not None:
-            _count(tally.ttft, first_s)
-        each_s = token_time_s(facts) if times_count else None
-        if each_s is not None:
-            _count(tally.token_time, each_s)
+        if times.waited_s is not None:
+            _count(tally.waited, times.waited_s)
+        if facts is not None:
+            _add(tally, outcome, facts, times)
 
     def _tally(self, key: ArmKey) -> _Tally:
         tally = self._tallies.get(key)
@@ -97,10 +153,31 @@ class Ledger:
         return tally
 
 
-def ttft_s(facts: Facts, started_at: float) -> float | None:
+def _add(tally: _Tally, outcome: Outcome, facts: Facts, times: Times) -> None:
+    if outcome is Outcome.OK:
+        tally.length_limited += facts.length_limited
+        if facts.health is not None:
+            tally.degenerate += facts.health.is_degenerate(length_limited=facts.length_limited)
+        if not times.was_paused:
+            _count(tally.duration, time.monotonic() - times.came_at)
+    if facts.prompt_tokens is not None:
+        tally.prompt_tokens += facts.prompt_tokens
+        _count_size(tally.prompt_sizes, facts.prompt_tokens)
+    if facts.completion_tokens is not None:
+        tally.completion_tokens += facts.completion_tokens
+        _count_size(tally.completion_sizes, facts.completion_tokens)
+    first_s = ttft_s(facts, times.asked_at)
+    if first_s is not None:
+        _count(tally.ttft, first_s)
+    each_s = None if times.was_paused else token_time_s(facts)
+    if each_s is not None:
+        _count(tally.token_time, each_s)
+
+
+def ttft_s(facts: Facts, asked_at: float) -> float | None:
     """Seconds to the first token: seen in a stream, or as the engine tells it of a whole answer; else unknown."""
     if facts.first_token_at is not None:
-        return facts.first_token_at - started_at
+        return facts.first_token_at - asked_at
     return facts.prompt_s
 
 
@@ -116,4 +193,9 @@ def token_time_s(facts: Facts) -> float | None:
 
 def _count(histogram: dict[int, int], value_s: float) -> None:
     index = bucket(value_s)
+    histogram[index] = histogram.get(index, 0) + 1
+
+
+def _count_size(histogram: dict[int, int], tokens: int) -> None:
+    index = (tokens - 1).bit_length() if tokens > 1 else 0
     histogram[index] = histogram.get(index, 0) + 1

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from llmgwd.gateway.ask import Kind
+from llmgwd.gateway.health import Health
 from llmgwd.protocol.samples import Outcome
 
 
@@ -17,6 +18,7 @@ class Facts:
         "failed",
         "finished",
         "first_token_at",
+        "health",
         "last_token_at",
         "length_limited",
         "prompt_s",
@@ -25,7 +27,8 @@ class Facts:
         "unreadable",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, health: Health | None = None) -> None:
+        self.health = health
         self.answered = False
         """Whether there was content, reasoning or a tool call (or bytes, where no more can be told)."""
         self.finished = False
@@ -45,7 +48,7 @@ class Facts:
         """The engine's own time per token."""
 
 
-class _Said(msgspec.Struct):
+class _Said(msgspec.Struct, gc=False):
     """A delta or a message: any of it that is not empty is an answer."""
 
     content: Any = None
@@ -57,21 +60,22 @@ class _Said(msgspec.Struct):
     audio: Any = None
 
 
-class _Choice(msgspec.Struct):
+class _Choice(msgspec.Struct, gc=False):
     delta: _Said | None = None
     message: _Said | None = None
     text: Any = None
+    index: Any = 0
     finish_reason: Any = None
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, gc=False):
     prompt_tokens: Any = None
     completion_tokens: Any = None
     input_tokens: Any = None
     output_tokens: Any = None
 
 
-class _Timings(msgspec.Struct):
+class _Timings(msgspec.Struct, gc=False):
     """llama.cpp's own measurements."""
 
     prompt_n: Any = None
@@ -80,7 +84,7 @@ class _Timings(msgspec.Struct):
     predicted_per_token_ms: Any = None
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     """A chat or completions chunk, or the whole answer."""
 
     choices: list[_Choice] | None = None
@@ -94,7 +98,10 @@ class Chunk(msgspec.Struct):
 
     @property
     def finishes(self) -> bool:
-        return bool(self.choices) and any(choice.finish_reason for choice in self.choices or ())
+        for choice in self.choices or ():  # noqa: SIM110 - once a chunk, and a generator costs more than all else
+            if choice.finish_reason:
+                return True
+        return False
 
 
 class _Reason(msgspec.Struct):
@@ -111,8 +118,20 @@ class _Response(msgspec.Struct):
     error: Any = None
 
 
+class _Part(msgspec.Struct):
+    text: Any = None
+
+
+class _Item(msgspec.Struct):
+    """One of a response's output: a message of several parts, or a function call."""
+
+    content: list[_Part] | None = None
+    arguments: Any = None
+
+
 class _ResponseEvent(msgspec.Struct):
     type: Any = None
+    delta: Any = None
     response: _Response | None = None
     error: Any = None
 
@@ -129,25 +148,22 @@ class _Error(msgspec.Struct):
 _chunk = msgspec.json.Decoder(Chunk).decode
 _response = msgspec.json.Decoder(_Response).decode
 _response_event = msgspec.json.Decoder(_ResponseEvent).decode
+_item = msgspec.json.Decoder(_Item).decode
 _data = msgspec.json.Decoder(_Data).decode
 _error = msgspec.json.Decoder(_Error).decode
 
 DONE = b"[DONE]"
 
 
-def is_ordinary(data: bytes) -> bool:
-    """Whether chat or completions events say nothing but more tokens, told without reading them.
-
-    False may be wrong, true never: quotes inside a JSON string are escaped, so a key's text is a key.
-    """
-    unfinished = data.count(b'"finish_reason":null') or data.count(b'"finish_reason": null')
-    return (
-        data.count(b"finish_reason") == unfinished
-        and b'"usage"' not in data
-        and b'"error"' not in data
-        and b"[DONE]" not in data
-        and b"\\u00" not in data
-    )
+def ordinary_chunk(data: bytes) -> Chunk | None:
+    """The chat or completions chunk, if it says nothing but more tokens."""
+    try:
+        chunk = _chunk(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if chunk.usage is not None or chunk.timings is not None or chunk.error or chunk.finishes:
+        return None
+    return chunk
 
 
 def read_event(kind: Kind, data: bytes, facts: Facts, now: float) -> Chunk | None:
@@ -158,7 +174,7 @@ def read_event(kind: Kind, data: bytes, facts: Facts, now: float) -> Chunk | Non
     try:
         if kind is Kind.CHAT or kind is Kind.COMPLETIONS:
             chunk = _chunk(data)
-            _read_chunk(chunk, facts, now)
+            read_chunk(chunk, facts, now)
             return chunk
         if kind is Kind.RESPONSES:
             _read_response_event(_response_event(data), facts, now)
@@ -175,9 +191,9 @@ def read_whole(kind: Kind, body: bytes, facts: Facts) -> None:
     """Takes a whole JSON body into the facts. A body that is not whole JSON leaves `finished` false."""
     try:
         if kind is Kind.CHAT or kind is Kind.COMPLETIONS:
-            _read_chunk(_chunk(body), facts, None)
+            read_chunk(_chunk(body), facts, None)
         elif kind is Kind.RESPONSES:
-            _read_response(_response(body), facts)
+            _read_response(_response(body), facts, streamed=False)
         elif kind is Kind.EMBEDDINGS:
             data = _data(body)
             facts.answered = bool(data.data)
@@ -193,23 +209,21 @@ def read_whole(kind: Kind, body: bytes, facts: Facts) -> None:
     facts.finished = True
 
 
-def _says(said: _Said | None) -> bool:
-    return said is not None and bool(
-        said.content
-        or said.reasoning_content
-        or said.tool_calls
-        or said.reasoning
-        or said.function_call
-        or said.refusal
-        or said.audio
-    )
-
-
-def _read_chunk(chunk: Chunk, facts: Facts, now: float | None) -> None:
+def read_chunk(chunk: Chunk, facts: Facts, now: float | None) -> None:
+    """Takes a chunk that came at `now`, or a whole answer, into the facts."""
     for choice in chunk.choices or ():
-        if _says(choice.delta) or choice.text or _says(choice.message):
+        said = choice.delta or choice.message
+        text = choice.text if said is None else said.content
+        if text or (said is not None and _says_otherwise(said)):
             facts.answered = True
-            _token(facts, now)
+            if now is not None:
+                _token(facts, now)
+            health = facts.health
+            if health is not None:
+                if text.__class__ is str and (said is None or said.tool_calls is None):
+                    health.answer(choice.index, text)
+                else:
+                    _hear(health, choice.index, text, said)
         if choice.finish_reason:
             facts.finished = True
             facts.length_limited |= choice.finish_reason == "length"
@@ -221,9 +235,36 @@ def _read_chunk(chunk: Chunk, facts: Facts, now: float | None) -> None:
         facts.failed = True
 
 
-def _token(facts: Facts, now: float | None) -> None:
-    if now is None:
+def _says_otherwise(said: _Said) -> bool:
+    return bool(
+        said.reasoning_content or said.tool_calls or said.reasoning or said.function_call or said.refusal or said.audio
+    )
+
+
+def _hear(health: Health, choice: Any, text: Any, said: _Said | None) -> None:
+    if isinstance(text, str) and text:
+        health.answer(choice, text)
+    if said is None:
         return
+    if not text:
+        thought = said.reasoning_content or said.reasoning
+        if isinstance(thought, str):
+            health.hear(choice, thought)
+    if isinstance(said.tool_calls, list):
+        for position, call in enumerate(said.tool_calls):
+            _hear_call(health, choice, position, call)
+
+
+def _hear_call(health: Health, choice: Any, position: int, call: Any) -> None:
+    """A tool call, whole or a piece; a piece says which of the calls it belongs to."""
+    function = call.get("function") if isinstance(call, dict) else None
+    arguments = function.get("arguments") if isinstance(function, dict) else None
+    if isinstance(arguments, str) and arguments:
+        index = call.get("index")
+        health.keep(choice, index if isinstance(index, int) else position, arguments)
+
+
+def _token(facts: Facts, now: float) -> None:
     if facts.first_token_at is None:
         facts.first_token_at = now
     facts.last_token_at = now
@@ -254,21 +295,42 @@ def _read_response_event(event: _ResponseEvent, facts: Facts, now: float) -> Non
     if kind.endswith(".delta"):
         facts.answered = True
         _token(facts, now)
+        if facts.health is not None and kind == "response.output_text.delta" and isinstance(event.delta, str):
+            facts.health.hear(0, event.delta)
     elif kind in ("response.completed", "response.incomplete"):
         if event.response is not None:
-            _read_response(event.response, facts)
+            _read_response(event.response, facts, streamed=True)
         facts.finished = True
     elif kind in ("response.failed", "error") or event.error:
         facts.failed = facts.finished = True
 
 
-def _read_response(response: _Response, facts: Facts) -> None:
+def _read_response(response: _Response, facts: Facts, *, streamed: bool) -> None:
+    if facts.health is not None:
+        _hear_output(facts.health, response.output or [], streamed=streamed)
     facts.answered |= bool(response.output)
     facts.failed |= bool(response.error) or response.status == "failed"
     if response.incomplete_details is not None:
         facts.length_limited = response.incomplete_details.reason == "max_output_tokens"
     if response.usage is not None:
         _read_usage(response.usage, facts)
+
+
+def _hear_output(health: Health, output: list[msgspec.Raw], *, streamed: bool) -> None:
+    """A whole response; of a stream the text was heard before, piece by piece, and only its form is left to check."""
+    for number, raw in enumerate(output):
+        try:
+            item = _item(raw)
+        except msgspec.ValidationError:
+            continue
+        if isinstance(item.arguments, str) and item.arguments:
+            health.keep(0, number, item.arguments)
+        for part in item.content or ():
+            if not isinstance(part.text, str):
+                continue
+            if not streamed:
+                health.hear(0, part.text)
+            health.check(number, part.text)
 
 
 def judge(kind: Kind, status: int, facts: Facts, *, streamed: bool, whole: bool) -> Outcome:

@@ -1,13 +1,14 @@
 """A reply's body on its way to the client: read for the count, changed only where the gateway itself is the cause."""
 
-import msgspec
-
 from llmgwd.gateway import splice
-from llmgwd.gateway.ask import Ask, Kind
-from llmgwd.gateway.meter import Chunk, Facts, is_ordinary, read_event, read_whole
-from llmgwd.gateway.sse import Event, EventCutter, in_raw
+from llmgwd.gateway.ask import COUNTED_STREAMS, Ask, Kind
+from llmgwd.gateway.health import Health
+from llmgwd.gateway.meter import Chunk, Facts, ordinary_chunk, read_chunk, read_event, read_whole
+from llmgwd.gateway.rename import Renamer
+from llmgwd.gateway.sse import Event, EventCutter
 from llmgwd.gateway.upstream import UpstreamConnection
 
+_SPEAKING = frozenset((Kind.CHAT, Kind.COMPLETIONS, Kind.RESPONSES))
 MAX_READ_BYTES = 16 * 1024 * 1024
 """A JSON body that is longer passes unread."""
 
@@ -47,14 +48,14 @@ class JsonReader:
     streamed = False
     at_boundary = False
 
-    __slots__ = ("_asked", "_kind", "_pieces", "_size", "changes", "facts")
+    __slots__ = ("_kind", "_pieces", "_renamer", "_size", "changes", "facts")
 
-    def __init__(self, kind: Kind, asked: str | None) -> None:
-        """`asked` is the model name to put into the reply; None leaves it as it is."""
-        self.facts = Facts()
-        self.changes = asked is not None
+    def __init__(self, kind: Kind, renamer: Renamer | None, health: Health | None = None) -> None:
+        """Without a renamer the model's name is left as it is."""
+        self.facts = Facts(health)
+        self.changes = renamer is not None
         self._kind = kind
-        self._asked = asked
+        self._renamer = renamer
         self._pieces: list[bytes] = []
         self._size = 0
 
@@ -79,9 +80,9 @@ class JsonReader:
         pieces, self._pieces = self._pieces, []
         body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         read_whole(self._kind, body, self.facts)
-        if self._asked is None:
+        if self._renamer is None:
             return b""
-        return renamed(body, self._asked) if self.facts.finished and body.lstrip()[:1] == b"{" else body
+        return self._renamer.in_body(body) if self.facts.finished and body.lstrip()[:1] == b"{" else body
 
     def abandon(self) -> bytes:
         return b""
@@ -92,30 +93,17 @@ class StreamReader:
 
     streamed = True
 
-    __slots__ = (
-        "_asked",
-        "_cutter",
-        "_held",
-        "_kind",
-        "_may_pass",
-        "_skips_ordinary",
-        "_strips",
-        "_value",
-        "changes",
-        "facts",
-    )
+    __slots__ = ("_cutter", "_held", "_kind", "_may_pass", "_renamer", "_strips", "changes", "facts")
 
-    def __init__(self, kind: Kind, asked: str | None, strips_usage: bool) -> None:
+    def __init__(self, kind: Kind, renamer: Renamer | None, strips_usage: bool, health: Health | None = None) -> None:
         """`strips_usage` takes the usage chunk out again that the client did not ask for."""
-        self.facts = Facts()
-        self.changes = asked is not None or strips_usage
+        self.facts = Facts(health)
+        self.changes = renamer is not None or strips_usage
         self._kind = kind
-        self._asked = asked
+        self._renamer = renamer
         self._strips = strips_usage
-        self._skips_ordinary = kind is Kind.CHAT or kind is Kind.COMPLETIONS
-        self._may_pass = self._skips_ordinary and asked is None
+        self._may_pass = kind in COUNTED_STREAMS
         self._cutter = EventCutter()
-        self._value = msgspec.json.encode(asked) if asked is not None else b""
         self._held: bytes | None = None
         """The event with the finish reason, until the next one shows whether anything belongs to it."""
 
@@ -124,19 +112,46 @@ class StreamReader:
         return not self._cutter.is_skipping if self.changes else self._cutter.at_boundary
 
     def feed(self, data: bytes, now: float) -> bytes:
-        facts = self.facts
-        # The way of most chunks; comments take the other, or a ping would pass for the latest token.
-        if facts.first_token_at is not None and self._may_pass and self._held is None and self._is_passing(data):
-            facts.last_token_at = now
-            return data
+        if self._may_pass and self._held is None:
+            passed = self._pass_plain(data, now)
+            if passed is not None:
+                return passed
         out: list[bytes] = []
         for event in self._cutter.feed(data):
             self._pass(event, now, out)
-        facts.unreadable |= self._cutter.skipped
+        self.facts.unreadable |= self._cutter.skipped
         return b"".join(out) if self.changes else data
 
-    def _is_passing(self, data: bytes) -> bool:
-        return data.startswith(b"data:") and self._cutter.is_plain(data) and is_ordinary(data)
+    def _pass_plain(self, data: bytes, now: float) -> bytes | None:
+        """The way of most: whole events that say nothing but more tokens, in the plainest form. None: not this way."""
+        if not data.startswith(b"data: ") or not self._cutter.is_plain(data) or b"\r" in data:
+            return None
+        if data.find(b"\n") == len(data) - 2:
+            chunk = ordinary_chunk(data[6:-2])
+            if chunk is None:
+                return None
+            out = data if self._renamer is None else self._renamer.in_chunk(data)
+            if out is not None:
+                read_chunk(chunk, self.facts, now)
+            return out
+        return self._pass_several(data, now)
+
+    def _pass_several(self, data: bytes, now: float) -> bytes | None:
+        chunks: list[Chunk] = []
+        out: list[bytes] = []
+        for line in data[:-2].split(b"\n\n"):
+            chunk = ordinary_chunk(line[6:]) if line.startswith(b"data: ") and b"\n" not in line else None
+            if chunk is None:
+                return None
+            chunks.append(chunk)
+            if self._renamer is not None:
+                renamed = self._renamer.in_chunk(line + b"\n\n")
+                if renamed is None:
+                    return None
+                out.append(renamed)
+        for chunk in chunks:
+            read_chunk(chunk, self.facts, now)
+        return data if self._renamer is None else b"".join(out)
 
     def finish(self) -> bytes:
         out: list[bytes] = []
@@ -156,10 +171,7 @@ class StreamReader:
         if event.field_error:
             self.facts.failed = True
         if event.data:
-            if self._skips_ordinary and self.facts.first_token_at is not None and is_ordinary(event.data):
-                self.facts.last_token_at = now
-            else:
-                chunk = read_event(self._kind, event.data, self.facts, now)
+            chunk = read_event(self._kind, event.data, self.facts, now)
         if not self.changes:
             return
         if self._strips and chunk is not None and chunk.is_usage_only:
@@ -167,7 +179,7 @@ class StreamReader:
             self._release(out)
             return
         self._release(out)
-        raw = self._renamed(event) if self._asked is not None else event.raw
+        raw = self._renamer.in_event(event) if self._renamer is not None else event.raw
         if self._strips and chunk is not None and chunk.finishes:
             self._held = raw
         else:
@@ -188,17 +200,6 @@ class StreamReader:
             timings = b',"timings":%b' % usage.data[start:end]
             self._held = raw[:at] + timings + raw[at:]
 
-    def _renamed(self, event: Event) -> bytes:
-        data, raw = event.data, event.raw
-        if b'"model"' not in data or not data.lstrip().startswith(b"{"):
-            return raw
-        spans = _model_spans(data)
-        if len(spans) == 1 and len(event.lines) == 1:
-            ((start, end),) = spans
-            offset = event.lines[0][1]
-            return raw[: start + offset] + self._value + raw[end + offset :]
-        return splice.apply(raw, [(*in_raw(event, span), self._value) for span in spans])
-
 
 Reader = PlainReader | JsonReader | StreamReader
 
@@ -207,31 +208,10 @@ def reader_for(ask: Ask, served_name: str, reply: UpstreamConnection) -> Reader:
     """The reader of a reply whose head is in, from an engine that knows the model by `served_name`."""
     if not 200 <= reply.status < 300 or reply.is_encoded:
         return PlainReader()
-    asked = ask.model if served_name != ask.model else None
+    renamer = Renamer(ask.model) if served_name != ask.model else None
+    health = Health(asks_json=ask.asks_json) if ask.kind in _SPEAKING else None
     if reply.content_type.startswith(b"text/event-stream"):
-        return StreamReader(ask.kind, asked, ask.counts_added)
+        return StreamReader(ask.kind, renamer, ask.counts_added, health)
     if b"json" in reply.content_type:
-        return JsonReader(ask.kind, asked)
+        return JsonReader(ask.kind, renamer, health)
     return PlainReader()
-
-
-def renamed(body: bytes, asked: str) -> bytes:
-    """The JSON object with its model's name set to the one asked for, wherever this API has it."""
-    if b'"model"' not in body:
-        return body
-    value = msgspec.json.encode(asked)
-    return splice.apply(body, [(*span, value) for span in _model_spans(body)])
-
-
-def _model_spans(text: bytes) -> list[splice.Span]:
-    """Where the name is; anything but a string is not one."""
-    spans = [span for span in splice.value_spans(text, b"model") if text[span[0]] == 0x22]
-    if spans or b'"response"' not in text:
-        return spans
-    # The responses API names the model inside the response that an event is about.
-    return [
-        (outer + start, outer + end)
-        for outer, outer_end in splice.value_spans(text, b"response")
-        if text[outer : outer + 1] == b"{"
-        for start, end in splice.value_spans(text[outer:outer_end], b"model")
-    ]

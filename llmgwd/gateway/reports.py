@@ -1,7 +1,7 @@
 """Reports to the daemon: one on its way at most, the rest adding up; so memory is constant and nothing is lost."""
 
 from llmgwd.gateway.state import Gateway
-from llmgwd.protocol.link import Report
+from llmgwd.protocol.link import LineLength, Report
 
 
 class Reports:
@@ -10,7 +10,7 @@ class Reports:
     A report never changes once it has a number: the daemon may have stored it although its answer was lost.
     """
 
-    __slots__ = ("_gateway", "_seq", "_told_in_flight", "_unacknowledged")
+    __slots__ = ("_gateway", "_seq", "_told_in_flight", "_told_lines", "_unacknowledged")
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -18,6 +18,7 @@ class Reports:
         self._unacknowledged: Report | None = None
         self._told_in_flight: dict[str, int] | None = None
         """What the daemon on the present link last heard; None when it heard nothing."""
+        self._told_lines: tuple[LineLength, ...] = ()
 
     @property
     def is_settled(self) -> bool:
@@ -27,6 +28,7 @@ class Reports:
     def linked(self) -> Report | None:
         """A link is up, perhaps to another life of the daemon: gives the report to send again, if any."""
         self._told_in_flight = None
+        self._told_lines = ()
         return self._unacknowledged
 
     def taken(self, seq: int) -> None:
@@ -45,15 +47,19 @@ class Reports:
         if self._unacknowledged is not None:
             return None
         in_flight = gateway.in_flight()
-        if not gateway.ledger and not gateway.has_drained and in_flight == self._told_in_flight:
+        lines = tuple(LineLength(*key, waiting) for key, waiting in gateway.lines.lengths().items())
+        is_same = in_flight == self._told_in_flight and lines == self._told_lines
+        if is_same and not gateway.ledger and not gateway.has_drained:
             return None
         self._seq += 1
         gateway.forget_drained()
         self._told_in_flight = gateway.in_flight()
+        self._told_lines = lines
         self._unacknowledged = Report(
             seq=self._seq,
             routes_version=gateway.table.version if gateway.table is not None else 0,
             in_flight=in_flight,
             samples=gateway.ledger.take(),
+            lines=lines,
         )
         return self._unacknowledged

@@ -1,4 +1,6 @@
-"""Which arm and replica a request goes to. Holds the one thing that choice remembers: where each split stands."""
+"""Which arm a request goes to. Holds the one thing that choice remembers: where each split stands."""
+
+from enum import Enum
 
 from llmgwd.domain.split import advance, phase, sticks_to_canary
 from llmgwd.gateway.answers import RefusedError
@@ -8,15 +10,33 @@ from llmgwd.protocol.samples import Arm
 _RETRY_LINE = b"Retry-After: 1\r\n"
 
 
+class Cause(Enum):
+    """Why a request goes to an arm."""
+
+    SPLIT = "split"
+    FORCED = "forced"
+    """The request insisted on it."""
+    STAND_IN = "stand-in"
+    """The other arm, whose turn it was, could not take it."""
+    RESCUE = "rescue"
+    """The canary failed it."""
+
+    def __init__(self, word: str) -> None:
+        self.is_compared = word == "split"
+        """Whether it belongs in a comparison of the arms: only what the split sent there does."""
+        self.is_forced = word == "forced"
+        self.stands_in = word == "stand-in"
+
+
 class Choice:
-    """An arm for one request, and whether the request insisted on it."""
+    """An arm for one request, and why that one."""
 
-    __slots__ = ("arm", "is_forced", "model")
+    __slots__ = ("arm", "cause", "model")
 
-    def __init__(self, model: ModelEntry, arm: ArmEntry, is_forced: bool) -> None:
+    def __init__(self, model: ModelEntry, arm: ArmEntry, cause: Cause) -> None:
         self.model = model
         self.arm = arm
-        self.is_forced = is_forced
+        self.cause = cause
 
 
 class Splits:
@@ -31,11 +51,11 @@ class Splits:
     def choose(self, model: ModelEntry, session: bytes, arm: bytes) -> Choice:
         """The arm for a request; `session` and `arm` are empty when not given. Raises RefusedError for a wrong arm."""
         if arm:
-            return Choice(model, _forced(model, arm), True)
+            return Choice(model, _forced(model, arm), Cause.FORCED)
         canary = model.canary
         if canary is None or not canary.replicas:
             # The split does not move: a canary that is away must not find its turns taken.
-            return Choice(model, model.stable, False)
+            return Choice(model, model.stable, Cause.SPLIT)
         if session:
             to_canary = sticks_to_canary(model.name, session, model.share_parts)
         else:
@@ -43,7 +63,15 @@ class Splits:
             if at is None:
                 at = phase(self._worker, model.name)
             to_canary, self._phases[model.name] = advance(at, model.share_parts)
-        return Choice(model, canary if to_canary else model.stable, False)
+        return Choice(model, canary, Cause.SPLIT) if to_canary else _stables_turn(model)
+
+
+def _stables_turn(model: ModelEntry) -> Choice:
+    """Stable; while it has no replica its canary, if that is given requests at all."""
+    canary = model.canary
+    if model.stable.replicas or canary is None or not canary.replicas or not model.share_parts:
+        return Choice(model, model.stable, Cause.SPLIT)
+    return Choice(model, canary, Cause.STAND_IN)
 
 
 def find_model(table: Table | None, name: str) -> ModelEntry:
@@ -62,16 +90,22 @@ def find_model(table: Table | None, name: str) -> ModelEntry:
 
 
 def choose_again(choice: Choice, table: Table | None, name: str) -> Choice:
-    """The choice by a newer table, for a request that no engine has seen: its arm if that still serves, else stable.
+    """The choice by a newer table, for a request that no engine has seen: its arm if that still serves, else the other.
 
     The split does not move again. Raises RefusedError when the model, or a canary that was insisted on, is gone.
     """
     model = find_model(table, name)
-    if choice.is_forced:
-        return Choice(model, _forced(model, choice.arm.arm.value.encode()), True)
+    if choice.cause is Cause.FORCED:
+        return Choice(model, _forced(model, choice.arm.arm.value.encode()), Cause.FORCED)
+    if choice.cause is Cause.RESCUE:
+        return Choice(model, model.stable, Cause.RESCUE)
     canary = model.canary
-    keeps_canary = choice.arm.arm is Arm.CANARY and canary is not None and canary.replicas and model.share_parts > 0
-    return Choice(model, canary if keeps_canary and canary is not None else model.stable, False)
+    is_canarys = choice.arm.arm is Arm.CANARY and choice.cause is Cause.SPLIT
+    if is_canarys and canary is not None and canary.replicas and model.share_parts > 0:
+        return Choice(model, canary, Cause.SPLIT)
+    if choice.arm.arm is Arm.STABLE and choice.cause is Cause.STAND_IN:
+        return Choice(model, model.stable, Cause.STAND_IN)
+    return _stables_turn(model)
 
 
 def no_replica(choice: Choice) -> RefusedError:
@@ -103,3 +137,28 @@ def _forced(model: ModelEntry, arm: bytes) -> ArmEntry:
             param="x-llmgw-arm",
         )
     return model.canary
+
+
+def queue_full(choice: Choice) -> RefusedError:
+    return RefusedError(
+        429,
+        "queue_full",
+        f"model {choice.model.name!r} has as many requests as it can take and as many waiting as gateway.queue allows; "
+        "try again shortly",
+        headers=_RETRY_LINE,
+    )
+
+
+def waited_too_long(choice: Choice, waited_s: float) -> RefusedError:
+    return RefusedError(
+        503,
+        "queue_timeout",
+        f"no replica of model {choice.model.name!r} had room for {waited_s:g} s; try again later",
+        headers=_RETRY_LINE,
+    )
+
+
+def finishing() -> RefusedError:
+    return RefusedError(
+        503, "finishing", "the gateway ends before it could pass this request on; ask again", headers=_RETRY_LINE
+    )

@@ -10,15 +10,25 @@ class Settings:
     worker_id: str
     max_body_bytes: int = 32 * 1024 * 1024
     max_head_bytes: int = 64 * 1024
+    max_connections: int = 10_000
+    """Of clients; the next one is answered 503 and closed."""
+    max_in_flight: int = 256
+    """Requests at once on each replica."""
+    queue: int = 1024
+    """Requests that wait for a replica, for each arm of each model."""
+    queue_bytes: int = 256 * 1024 * 1024
+    """The bodies of all that wait; or one body of the largest size, if that is more."""
     head_timeout_s: float = 15.0
     """From a request's first byte to the end of its head."""
     body_timeout_s: float = 60.0
-    """Without any byte of a request body."""
+    """Without any byte of a request body, and for all of it, but for a second more a `body_rate` that came."""
+    body_rate: int = 1024
+    """Bytes a second: what comes more slowly is timed out although it never stops."""
     idle_timeout_s: float = 75.0
     """A client's connection between requests."""
     connect_timeout_s: float = 5.0
     reply_timeout_s: float = 600.0
-    """To the engine's first byte, and without any byte after it: long prompts are read in silence."""
+    """To the engine's first byte, and without any byte after it: long prompts are read in silence. Also in a line."""
     upstream_idle_s: float = 4.0
     # Engines on uvicorn or cpp-httplib close after 5 s of idleness; being first avoids the race.
     upstream_idle_connections: int = 256

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from llmgwd.gateway.ledger import Ledger
-from llmgwd.gateway.routing import Splits
+from llmgwd.gateway.lines import Lines
+from llmgwd.gateway.routing import Splits, finishing
 from llmgwd.gateway.settings import Settings
 from llmgwd.gateway.table import Replica, Table
 from llmgwd.gateway.upstream import Pool
@@ -27,7 +28,10 @@ class Gateway:
         self.table: Table | None = None
         self.splits = Splits(settings.worker_id)
         self.ledger = Ledger()
+        self.lines = Lines(settings.queue, max(settings.queue_bytes, settings.max_body_bytes))
         self.clients: set[ClientConnection] = set()
+        self.excess: set[ClientConnection] = set()
+        """Connections over the limit, each until it has read that it is one."""
         self.is_finishing = False
         self.drained: Callable[[], None] = lambda: None
         """Called when a replica that left the table has no request left."""
@@ -52,6 +56,8 @@ class Gateway:
                 drained |= replica.in_flight == 0
             if replica.in_flight == 0:
                 del self._fleet[route]
+        for waiting in self.lines.dissolve():
+            waiting.rechoose()
         if drained:
             self.drained()
 
@@ -61,6 +67,9 @@ class Gateway:
     def leave(self, replica: Replica) -> None:
         """The other half of `take`."""
         replica.in_flight -= 1
+        if self.lines.count and self.table is not None:
+            for arm in self.table.arms_of.get(replica, ()):
+                self.lines.call(arm.line)
         if replica.in_flight == 0 and replica in self._left:
             self._fleet = {route: kept for route, kept in self._fleet.items() if kept is not replica}
             self.drained()
@@ -84,7 +93,7 @@ class Gateway:
     def sweep(self) -> None:
         """Ends what is past its deadline."""
         now = self.loop.time()
-        for client in list(self.clients):
+        for client in (*self.clients, *self.excess):
             client.check(now)
         idle_before = now - self.settings.upstream_idle_s
         for replica in self._fleet.values():
@@ -95,6 +104,11 @@ class Gateway:
         self.is_finishing = True
         for client in list(self.clients):
             client.close_if_idle()
+
+    def turn_away(self) -> None:
+        """Answers the requests that still wait for a replica."""
+        for waiting in self.lines.dissolve():
+            waiting.turn_away(finishing())
 
     def abort(self) -> None:
         """Cuts what is still there."""

@@ -7,6 +7,8 @@ import msgspec
 
 from llmgwd.domain.split import parts
 from llmgwd.gateway.heads import HeadParser
+from llmgwd.gateway.ledger import ArmKey
+from llmgwd.gateway.lines import LineKey
 from llmgwd.gateway.upstream import Pool
 from llmgwd.protocol.link import ArmRoute, ModelRoute, ReplicaRoute, Routes
 from llmgwd.protocol.samples import Arm
@@ -28,17 +30,23 @@ class Replica:
 
 
 class ArmEntry:
-    """One arm of a model as the table has it, with the key of its samples."""
+    """One arm of a model as the table has it, with the keys of its samples and of its line."""
 
-    __slots__ = ("_turn", "arm", "header", "key", "replicas")
+    __slots__ = ("_turn", "apart_key", "arm", "header", "key", "line", "replicas")
 
-    def __init__(self, arm: Arm, key: tuple[str, Arm, str, str], replicas: tuple[Replica, ...]) -> None:
+    def __init__(self, arm: Arm, key: ArmKey, replicas: tuple[Replica, ...]) -> None:
         self.arm = arm
         self.key = key
-        """Model, arm, revision, canary's id."""
+        self.apart_key: ArmKey = (*key[:-1], True)
+        """For the requests that are in no comparison of the arms."""
+        self.line: LineKey = (key[0], arm)
         self.replicas = replicas
         self.header = b"x-llmgw-arm: %b\r\n" % arm.value.encode()
         self._turn = 0
+
+    def has_room(self, limit: int, avoiding: frozenset[Replica]) -> bool:
+        """Whether a replica has fewer than `limit` requests."""
+        return any(replica.in_flight < limit for replica in self.replicas if replica not in avoiding)
 
     def least_busy(self, avoiding: frozenset[Replica] = frozenset()) -> Replica | None:
         """The replica with the fewest requests; equals take turns, so that none is the one that gets everything."""
@@ -88,7 +96,11 @@ class Table:
         self.names = tuple(sorted(self.models))
         self.listing = msgspec.json.encode({"object": "list", "data": [describe(name) for name in self.names]})
         arms = [arm for entry in entries for arm in (entry.stable, entry.canary) if arm is not None]
-        self.replicas = frozenset(replica for arm in arms for replica in arm.replicas)
+        self.arms_of: dict[Replica, tuple[ArmEntry, ...]] = {}
+        for arm in arms:
+            for each in arm.replicas:
+                self.arms_of[each] = (*self.arms_of.get(each, ()), arm)
+        self.replicas = frozenset(self.arms_of)
         self.replica_ids = frozenset(replica.id for replica in self.replicas)
 
     def admits(self, key_digest: bytes) -> bool:
@@ -108,7 +120,7 @@ def _entry(route: ModelRoute, replica: Callable[[ReplicaRoute], Replica]) -> Mod
     canary_id = route.canary.id if route.canary is not None else ""
 
     def arm(kind: Arm, arm_route: ArmRoute) -> ArmEntry:
-        key = (route.name, kind, arm_route.revision, canary_id)
+        key = (route.name, kind, arm_route.revision, canary_id, False)
         return ArmEntry(kind, key, tuple(replica(each) for each in arm_route.replicas))
 
     stable = arm(Arm.STABLE, route.stable)

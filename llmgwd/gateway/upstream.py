@@ -230,6 +230,9 @@ class UpstreamConnection(asyncio.Protocol):
                 self.content_length = int(value)
                 framed = True
             elif lowered == b"transfer-encoding":
+                if framed or value.strip().lower() != b"chunked":
+                    # The parser would pass any other coding on as the body.
+                    raise ValueError("the body's framing is not one length or one chunked")
                 framed = True
             elif lowered == b"connection":
                 nominated += [option.strip(b" \t") + b":" for option in value.lower().split(b",")]

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import resource
 import signal
 import socket
 import sys
@@ -22,6 +23,22 @@ _log = logging.getLogger("llmgwd.gateway")
 _ROUTES_WAIT_S = 1.0
 _SETTLE_S = 2.0
 _BACKLOG = 4096
+_OPTIONS = (
+    ("max-body", "max_body_bytes", "BYTES"),
+    ("max-connections", "max_connections", "N"),
+    ("max-in-flight", "max_in_flight", "N"),
+    ("queue", "queue", "N"),
+    ("head-timeout", "head_timeout_s", "SECONDS"),
+    ("body-timeout", "body_timeout_s", "SECONDS"),
+    ("idle-timeout", "idle_timeout_s", "SECONDS"),
+    ("connect-timeout", "connect_timeout_s", "SECONDS"),
+    ("reply-timeout", "reply_timeout_s", "SECONDS"),
+    ("upstream-idle", "upstream_idle_s", "SECONDS"),
+    ("upstream-idle-connections", "upstream_idle_connections", "N"),
+    ("report-every", "report_every_s", "SECONDS"),
+    ("drain", "drain_s", "SECONDS"),
+)
+"""Options and the settings they set; what each means stands there."""
 
 
 class Worker:
@@ -82,6 +99,7 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(drain_s):
                     await empty.wait()
+        self._gateway.turn_away()
         if self._gateway.clients:
             _log.warning("cut connections=%d", len(self._gateway.clients))
             empty.clear()
@@ -112,27 +130,27 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--listen", required=True, metavar="HOST:PORT")
     parser.add_argument("--worker-id", required=True, help="unique for the life of this process")
     parser.add_argument("--reuse-port", action="store_true", help="share the address with other workers")
-    parser.add_argument("--max-body", type=int, default=defaults.max_body_bytes, metavar="BYTES")
-    for name in ("head", "body", "idle", "connect", "reply"):
-        default = getattr(defaults, f"{name}_timeout_s")
-        parser.add_argument(f"--{name}-timeout", type=float, default=default, metavar="SECONDS")
-    parser.add_argument("--report-every", type=float, default=defaults.report_every_s, metavar="SECONDS")
-    parser.add_argument("--drain", type=float, default=defaults.drain_s, metavar="SECONDS", help="for SIGTERM")
+    for name, setting, unit in _OPTIONS:
+        default = getattr(defaults, setting)
+        parser.add_argument(f"--{name}", dest=setting, type=type(default), default=default, metavar=unit)
     return parser.parse_args(argv)
 
 
 def settings_from(arguments: argparse.Namespace) -> Settings:
     return Settings(
-        worker_id=arguments.worker_id,
-        max_body_bytes=arguments.max_body,
-        head_timeout_s=arguments.head_timeout,
-        body_timeout_s=arguments.body_timeout,
-        idle_timeout_s=arguments.idle_timeout,
-        connect_timeout_s=arguments.connect_timeout,
-        reply_timeout_s=arguments.reply_timeout,
-        report_every_s=arguments.report_every,
-        drain_s=arguments.drain,
+        worker_id=arguments.worker_id, **{setting: getattr(arguments, setting) for _, setting, _ in _OPTIONS}
     )
+
+
+def raise_file_limit(settings: Settings) -> None:
+    """Makes room for every connection allowed, and one to an engine for each, as far as the system lets."""
+    wanted = 2 * settings.max_connections + 256
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        _log.warning("open files are limited limit=%d max_connections=%d", most, settings.max_connections)
 
 
 async def _run(settings: Settings, link_path: Path, listener: socket.socket) -> None:
@@ -147,10 +165,12 @@ def main(argv: list[str]) -> int:
     except (OSError, ValueError) as error:
         _log.error("cannot listen address=%s reason=%s", arguments.listen, error)
         return 1
+    settings = settings_from(arguments)
+    raise_file_limit(settings)
     # What was imported stays; the collector need not look at it again and again.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    uvloop.run(_run(settings_from(arguments), arguments.link, listener))
+    uvloop.run(_run(settings, arguments.link, listener))
     return 0
 
 

@@ -7,7 +7,7 @@ numbered per worker; the worker keeps a report until `ReportTaken` names it and 
 
 import msgspec
 
-from llmgwd.protocol.samples import ArmSample
+from llmgwd.protocol.samples import Arm, ArmSample
 
 LINK_VERSION = 1
 
@@ -85,6 +85,14 @@ class RoutesApplied(msgspec.Struct, frozen=True, tag=True):
     in_flight: dict[str, int] = {}
 
 
+class LineLength(msgspec.Struct, frozen=True):
+    """How many requests wait for a replica of one arm."""
+
+    model: str
+    arm: Arm
+    waiting: int
+
+
 class Report(msgspec.Struct, frozen=True, tag=True):
     """What happened since the last report.
 
@@ -96,6 +104,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     routes_version: int
     in_flight: dict[str, int]
     samples: tuple[ArmSample, ...] = ()
+    lines: tuple[LineLength, ...] = ()
+    """The lines that are not empty."""
 
 
 ToWorker = Routes | ReportTaken | Finish

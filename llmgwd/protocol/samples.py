@@ -26,9 +26,9 @@ class Outcome(StrEnum):
 class ArmSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one arm of one model did. Everything in it adds up: two of them merge by addition, in any order.
 
-    Only requests whose arm the split chose are in `outcomes` and what follows; requests that forced their arm are
-    counted in `forced` alone. The histograms map a bucket index to a count; the bucket of a value is that of
-    `llmgwd.verdict.sketch.bucket`.
+    Requests whose arm the split did not choose are in samples of their own, marked `apart`, which belong in no
+    comparison of the arms; beside those that the split chose, only `forced`, `rescued` and `stood_in` tell of them. The
+    histograms of times map a bucket index to a count; the bucket of a value is that of `llmgwd.verdict.sketch.bucket`.
     """
 
     model: str
@@ -40,11 +40,30 @@ class ArmSample(msgspec.Struct, frozen=True, omit_defaults=True):
     forced: int = 0
     rescued: int = 0
     """Canary requests that failed and were answered by stable; they are `error` in `outcomes`."""
+    stood_in: int = 0
+    """Requests of the other arm that this one took because the other could not."""
+    turned_away: int = 0
+    """Requests that waited in vain for a replica, or found no place to wait. No arm's fault, and no outcome."""
     length_limited: int = 0
     """`ok` answers whose finish reason was the length limit."""
+    degenerate: int = 0
+    """`ok` answers that repeat themselves, or are not the JSON that was asked for."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    prompt_sizes: dict[int, int] = {}
+    """Requests by the length of their prompt: at most two to this power tokens, and more than the power before."""
+    completion_sizes: dict[int, int] = {}
+    """The same of what was generated."""
     ttft: dict[int, int] = {}
-    """Seconds to the first content, reasoning or tool-call delta; of a whole answer, the engine's own prompt time."""
+    """Seconds to the first content, reasoning or tool-call delta; of a whole answer, the engine's own prompt time.
+
+    Time in the gateway's own line is not in it.
+    """
     token_time: dict[int, int] = {}
     """Seconds per output token after the first."""
+    duration: dict[int, int] = {}
+    """Seconds from a request's last byte to its `ok` answer's, time in line included."""
+    waited: dict[int, int] = {}
+    """Seconds in line of the requests that stood in one."""
+    apart: bool = False
+    """Whether these requests forced their arm, stood in for the other, or were rescued: in no comparison."""

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from llmgwd.dataplane.link import Link
+from llmgwd.dataplane.totals import Totals
 from llmgwd.protocol.framing import FrameReader, frame
 from llmgwd.protocol.link import FromWorker, Report, ReportTaken, Routes, RoutesApplied, ToWorker, WorkerHello
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
@@ -43,7 +44,8 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "link.sock"
         self.taken: list[ArmSample] = []
-        self.link = Link(self.path, self.taken.extend)
+        self.totals = Totals(anyio.current_time)
+        self.link = Link(self.path, self.taken.extend, self.totals)
 
     @asynccontextmanager
     async def worker(self, name: str = "w") -> AsyncIterator[Worker]:

@@ -70,6 +70,13 @@ class Rig:
         self.publish(ModelRoute(name, arm, aliases, canary_route))
         return name
 
+    def close_engines(self) -> None:
+        """Takes every model out, then ends the engines with what is still connected to them."""
+        self.publish()
+        for upstream in self._upstreams:
+            upstream.close()
+        self._upstreams.clear()
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
@@ -88,9 +95,25 @@ def shared_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def rig(shared_rig: Rig) -> Rig:
+def rig(shared_rig: Rig) -> Iterator[Rig]:
     assert shared_rig.process.poll() is None, shared_rig.log.read_text()
-    return shared_rig
+    yield shared_rig
+    shared_rig.close_engines()
+
+
+@pytest.fixture(scope="session")
+def shared_tight_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    rig = Rig(tmp_path_factory.mktemp("tight"), "--max-in-flight", "1", "--queue", "2", "--connect-timeout", "1")
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def tight_rig(shared_tight_rig: Rig) -> Iterator[Rig]:
+    """A worker that gives each replica one request at a time, and lets two wait."""
+    assert shared_tight_rig.process.poll() is None, shared_tight_rig.log.read_text()
+    yield shared_tight_rig
+    shared_tight_rig.close_engines()
 
 
 @pytest.fixture

@@ -9,10 +9,19 @@ from pathlib import Path
 
 import msgspec
 
+from llmgwd.domain.samples import merged
 from llmgwd.protocol.framing import FrameReader, frame
-from llmgwd.protocol.link import FromWorker, Report, ReportTaken, Routes, RoutesApplied, ToWorker, WorkerHello
-from llmgwd.protocol.samples import Arm, ArmSample, Outcome
-from llmgwd.verdict.sketch import add
+from llmgwd.protocol.link import (
+    FromWorker,
+    LineLength,
+    Report,
+    ReportTaken,
+    Routes,
+    RoutesApplied,
+    ToWorker,
+    WorkerHello,
+)
+from llmgwd.protocol.samples import Arm, ArmSample
 
 DEADLINE_S = 10.0
 
@@ -72,25 +81,15 @@ class Daemon:
         """Each report once, as a daemon that has seen the number before would count it."""
         return list({(report.seq): report for report in self.reports}.values())
 
-    def sample(self, model: str, arm: Arm = Arm.STABLE) -> ArmSample:
+    def sample(self, model: str, arm: Arm = Arm.STABLE, *, apart: bool = False) -> ArmSample:
         """Everything reported of one arm, over all revisions and canaries, added up."""
-        outcomes: dict[Outcome, int] = {}
-        ttft: dict[int, int] = {}
-        token_time: dict[int, int] = {}
-        totals = dict.fromkeys(("forced", "rescued", "length_limited", "prompt_tokens", "completion_tokens"), 0)
-        revision = canary = ""
+        total = ArmSample(model, arm, "", apart=apart)
         for report in self.distinct():
-            for sample in report.samples:
-                if (sample.model, sample.arm) != (model, arm):
-                    continue
-                revision, canary = sample.revision, sample.canary
-                for outcome, count in sample.outcomes.items():
-                    outcomes[outcome] = outcomes.get(outcome, 0) + count
-                add(ttft, sample.ttft)
-                add(token_time, sample.token_time)
-                for name in totals:
-                    totals[name] += getattr(sample, name)
-        return ArmSample(model, arm, revision, canary, outcomes, ttft=ttft, token_time=token_time, **totals)
+            for each in report.samples:
+                if (each.model, each.arm, each.apart) == (model, arm, apart):
+                    named = msgspec.structs.replace(total, revision=each.revision, canary=each.canary)
+                    total = merged(named, each)
+        return total
 
     def total(self, model: str) -> int:
         """Requests of a model that have been reported, forced ones too."""
@@ -99,6 +98,11 @@ class Daemon:
 
     def await_total(self, model: str, count: int) -> None:
         self.wait(lambda: self.total(model) >= count, f"{count} requests of {model} reported")
+
+    @property
+    def lines(self) -> tuple[LineLength, ...]:
+        """As the last report has them."""
+        return self.reports[-1].lines if self.reports else ()
 
     def in_flight(self, replica: str) -> int | None:
         """As the last report has it."""

@@ -137,6 +137,16 @@ def head_then_dies(connection: Connection, request: Request) -> None:
     connection.close()
 
 
+def half_a_head_then_resets(connection: Connection, request: Request) -> None:
+    connection.send(b"HTTP/1.1 200 OK\r\nContent-Ty")
+    connection.reset()
+
+
+def head_then_resets(connection: Connection, request: Request) -> None:
+    connection.start_stream()
+    connection.reset()
+
+
 ERROR_EVENT = b'data: {"error":{"message":"out of memory"}}\n\n'
 FAILURES: dict[str, Script] = {
     "reset": refuses_head,
@@ -144,7 +154,9 @@ FAILURES: dict[str, Script] = {
     "500": fails(500),
     "503": fails(503),
     "not HTTP": talks_nonsense,
+    "half a head": half_a_head_then_resets,
     "head only": head_then_dies,
+    "head, then reset": head_then_resets,
     "error first": streams(ERROR_EVENT, DONE),
 }
 

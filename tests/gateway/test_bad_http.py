@@ -79,6 +79,70 @@ BAD: dict[str, tuple[bytes, int]] = {
     "a big head": (post(HOST + b"X: " + b"x" * 66000 + b"\r\n"), 431),
     "an endless head": (b"GET /health HTTP/1.1\r\nX: " + b"x" * 70000, 431),
     "an endless request line": (b"GET /" + b"x" * 70000, 431),
+    # lengths
+    "two lengths, other case": (post(HOST + LENGTH + LENGTH.upper().replace(b"17", b"5"), BODY), 400),
+    "a list of different lengths": (post(HOST + b"Content-Length: 17, 5\r\n", BODY), 400),
+    "a length with a suffix": (post(HOST + b"Content-Length: 17a\r\n", BODY), 400),
+    "two numbers for a length": (post(HOST + b"Content-Length: 17 5\r\n", BODY), 400),
+    "a decimal fraction": (post(HOST + b"Content-Length: 17.0\r\n", BODY), 400),
+    "a length in other digits": (post(HOST + b"Content-Length: \xd9\xa1\xd9\xa7\r\n", BODY), 400),
+    "a length and a tabbed one": (post(HOST + LENGTH + b"Content-Length:\t5\r\n", BODY), 400),
+    "a length over two lines": (post(HOST + b"Content-Length:\r\n 17\r\n", BODY), 400),
+    "no length, then chunks of none": (post(HOST + b"Content-Length: 0\r\n" + CHUNKED, CHUNKS), 400),
+    # codings
+    "identity": (post(HOST + b"Transfer-Encoding: identity\r\n", BODY), 400),
+    "identity, then chunked": (post(HOST + b"Transfer-Encoding: identity\r\n" + CHUNKED, CHUNKS), 400),
+    "chunked with a parameter": (post(HOST + b"Transfer-Encoding: chunked;q=1\r\n", CHUNKS), 400),
+    "chunked, chunked": (post(HOST + b"Transfer-Encoding: chunked, chunked\r\n", CHUNKS), 400),
+    "a comma and chunked": (post(HOST + b"Transfer-Encoding: ,chunked\r\n", CHUNKS), 400),
+    "chunked in quotes": (post(HOST + b'Transfer-Encoding: "chunked"\r\n', CHUNKS), 400),
+    "an empty coding": (post(HOST + b"Transfer-Encoding:\r\n", CHUNKS), 400),
+    "a folded coding": (post(HOST + b"Transfer-Encoding:\r\n chunked\r\n", CHUNKS), 400),
+    "a coding with a NUL": (post(HOST + b"Transfer-Encoding: chunked\x00\r\n", CHUNKS), 400),
+    "a coding with a soft hyphen": (post(HOST + b"Transfer-Encoding: chun\xadked\r\n", CHUNKS), 400),
+    "xchunked": (post(HOST + b"Transfer-Encoding: xchunked\r\n", CHUNKS), 400),
+    # header lines
+    "a name with a NUL at its end": (post(HOST + b"Content-Length\x00: 5\r\n" + LENGTH, BODY), 400),
+    "a name with a no-break space": (post(HOST + b"Content-Length\xa0: 5\r\n" + LENGTH, BODY), 400),
+    "a name in two words": (post(HOST + b"Content Length: 5\r\n" + LENGTH, BODY), 400),
+    "a name in brackets": (post(HOST + b"X(A): 5\r\n" + LENGTH, BODY), 400),
+    "a vertical tab": (post(HOST + b"X-A: \x0b5\r\n" + LENGTH, BODY), 400),
+    "a delete character": (post(HOST + b"X-A: \x7f\r\n" + LENGTH, BODY), 400),
+    "a CR at the end of a value": (post(HOST + b"X-A: 1\r\r\n" + LENGTH, BODY), 400),
+    "LF CR": (post(HOST + b"X-A: 1\n\rX-B: 2\r\n" + LENGTH, BODY), 400),
+    "a head that ends in LF LF": (b"POST " + CHAT + b" HTTP/1.1\r\n" + HOST + LENGTH + b"\n\n" + BODY, 400),
+    "two authorizations": (post(HOST + b"Authorization: a\r\nAuthorization: b\r\n" + LENGTH, BODY), 400),
+    "two expectations": (post(HOST + b"Expect: 100-continue, x\r\n" + LENGTH, BODY), 417),
+    # request lines
+    "a tab in the request line": (post(HOST + LENGTH, BODY).replace(b" HTTP", b"\tHTTP"), 400),
+    "a space before the method": (b" " + post(HOST + LENGTH, BODY), 400),
+    "a space at the end of the request line": (post(HOST + LENGTH, BODY).replace(b"HTTP/1.1", b"HTTP/1.1 "), 400),
+    "a lower-case protocol": (post(HOST + LENGTH, BODY).replace(b"HTTP", b"http"), 400),
+    "a version of two digits": (post(HOST + LENGTH, BODY).replace(b"1.1", b"1.11"), 400),
+    "an empty target": (post(HOST + LENGTH, BODY, b""), 400),
+    "no slash": (post(HOST + LENGTH, BODY, CHAT[1:]), 400),
+    "authority form of another method": (post(HOST + LENGTH, BODY, b"x:80"), 400),
+    "a NUL in the target": (post(HOST + LENGTH, BODY, CHAT + b"\x00"), 400),
+    "a CR in the target": (post(HOST + LENGTH, BODY, CHAT + b"\rX-A: 1"), 400),
+    "an LF in the target": (post(HOST + LENGTH, BODY, CHAT + b"\nX-A: 1"), 400),
+    "bytes beyond ASCII in the target": (post(HOST + LENGTH, BODY, CHAT + b"\xc3\xa9"), 400),
+    "TRACE": (post(HOST + LENGTH, BODY).replace(b"POST", b"TRACE"), 405),
+    "an unknown method": (post(HOST + LENGTH, BODY).replace(b"POST", b"BREW"), 405),
+    "two empty lines before": (b"\r\n\r\n" + post(HOST + LENGTH, BODY), 400),
+    # chunks
+    "a size with a space behind": (post(HOST + CHUNKED, b"11 \r\n" + BODY + b"\r\n0\r\n\r\n"), 400),
+    "a size with an underscore": (post(HOST + CHUNKED, b"1_1\r\n" + BODY), 400),
+    "a size of sixteen digits": (post(HOST + CHUNKED, b"ffffffffffffffff\r\n" + BODY), 400),
+    "a size that overflows to a small one": (post(HOST + CHUNKED, b"10000000000000011\r\n" + BODY), 400),
+    "no size": (post(HOST + CHUNKED, b"\r\n" + BODY), 400),
+    "a negative size": (post(HOST + CHUNKED, b"-11\r\n" + BODY), 400),
+    "an extension with a CR": (post(HOST + CHUNKED, b"11;a\rb\r\n" + BODY), 400),
+    "an extension with a NUL": (post(HOST + CHUNKED, b"11;\x00\r\n" + BODY), 400),
+    "an end in LF": (post(HOST + CHUNKED, CHUNKS.replace(b"0\r\n\r\n", b"0\n\n")), 400),
+    "a trailer without a colon": (post(HOST + CHUNKED, CHUNKS[:-2] + b"oops\r\n\r\n"), 400),
+    "a trailer that ends in LF": (post(HOST + CHUNKED, CHUNKS[:-2] + b"X: 1\n\r\n"), 400),
+    "an endless trailer": (post(HOST + CHUNKED, CHUNKS[:-2] + b"X: %b\r\n" % (b"x" * 4000) * 9), 400),
+    "more extensions than body": (post(HOST + CHUNKED, (b"1;" + b"x" * 4000 + b"\r\nx\r\n") * 300), 413),
 }
 
 
@@ -100,7 +164,11 @@ def test_bad_http_is_answered_closed_and_not_forwarded(rig: Rig, engine: Upstrea
         assert (reply.status, reply.headers["connection"]) == (status, "close")
         assert reply.code
         assert client.is_closed()
-    assert not engine.requests
+    assert (engine.connections, engine.requests) == (0, [])
+
+
+def test_the_corpus_is_as_large_as_it_should_be() -> None:
+    assert len(BAD) >= 60
 
 
 def test_a_slow_head_is_timed_out(rig: Rig) -> None:

@@ -41,6 +41,17 @@ BEFORE_THE_FIRST_BYTE: dict[str, Script] = {
     "a NUL in a header": sends(OK + b"X-A: 1\x00\r\nContent-Length: 2\r\n\r\n{}"),
     "an endless head": endless_head,
     "half a head": sends(OK, close=True),
+    "a length with a suffix": sends(OK + b"Content-Length: 2x\r\n\r\n{}"),
+    "an enormous length": sends(OK + b"Content-Length: 99999999999999999999999\r\n\r\n{}"),
+    "an unknown coding": sends(OK + b"Transfer-Encoding: chunked, gzip\r\n\r\n2\r\n{}\r\n0\r\n\r\n", close=True),
+    "an unknown coding alone": sends(OK + b"Transfer-Encoding: gzip\r\n\r\n{}", close=True),
+    "chunked twice": sends(
+        OK + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", close=True
+    ),
+    "a chunk size that overflows": sends(OK + b"Transfer-Encoding: chunked\r\n\r\n10000000000000002\r\n{}\r\n"),
+    "a header without a colon": sends(OK + b"Oops\r\nContent-Length: 2\r\n\r\n{}"),
+    "a request": sends(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+    "interim replies and then nothing": sends(b"HTTP/1.1 102 Processing\r\n\r\n" * 3, close=True),
     "silence": sends(b"", close=True),
 }
 

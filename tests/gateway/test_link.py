@@ -3,7 +3,7 @@
 from llmgwd.protocol.link import ArmRoute, ModelRoute, Routes
 from llmgwd.protocol.samples import Outcome
 from tests.gateway.answers import says
-from tests.gateway.client import ask
+from tests.gateway.client import Client, ask, request
 from tests.gateway.conftest import Rig
 from tests.gateway.daemon import Daemon
 
@@ -31,6 +31,27 @@ def test_samples_survive_the_daemons_absence_and_arrive_once(own_rig: Rig) -> No
     ask(own_rig.port, CHAT, {"model": name})
     daemon.await_total(name, 9)
     assert daemon.sample(name).outcomes == {Outcome.OK: 9}
+
+
+def test_a_thousand_requests_without_a_daemon_arrive_once_each(own_rig: Rig) -> None:
+    daemon = own_rig.daemon
+    name = own_rig.serve(says())
+    # The last report before it goes is one whose answer is lost.
+    daemon.acknowledges = False
+    assert ask(own_rig.port, CHAT, {"model": name}).status == 200
+    daemon.await_total(name, 1)
+    daemon.stop()
+    with Client(own_rig.port) as client:
+        for _ in range(20):
+            client.send(request(CHAT, {"model": name}) * 50)
+            assert [client.read().status for _ in range(50)] == [200] * 50
+    daemon.acknowledges = True
+    daemon.start()
+    daemon.await_total(name, 1001)
+    ask(own_rig.port, CHAT, {"model": name})
+    daemon.await_total(name, 1002)
+    assert daemon.sample(name).outcomes == {Outcome.OK: 1002}
+    assert sum(daemon.sample(name).duration.values()) == 1002
 
 
 def test_an_unacknowledged_report_is_sent_again_as_it_was(own_rig: Rig) -> None:

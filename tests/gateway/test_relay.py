@@ -1,10 +1,12 @@
 """Bytes pass as they are, in both directions (G1), and HTTP's rules hold on the client's side."""
 
+import gzip
 import json
 
 import pytest
 
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute
+from llmgwd.protocol.samples import Arm, Outcome
 from tests.gateway.answers import HELLO, PLAIN_STREAM, answer, says, streams
 from tests.gateway.client import Client, ask, request
 from tests.gateway.conftest import Rig
@@ -180,6 +182,23 @@ def test_options_needs_no_model(rig: Rig) -> None:
     reply = ask(rig.port, CHAT, None, "Origin: http://a", "Access-Control-Request-Method: POST", method="OPTIONS")
     assert reply.status == 204
     assert reply.headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize("arm", ["stable", "canary"])
+def test_compressed_replies_pass_as_they_are_although_nobody_asked_for_them(rig: Rig, kind: str, arm: str) -> None:
+    packed = gzip.compress(json.dumps(answer()).encode() if "json" in kind else b"".join(PLAIN_STREAM))
+
+    def script(connection: Connection, request: Request) -> None:
+        connection.reply(200, packed, "Content-Encoding: gzip", content_type=kind)
+
+    engine = rig.upstream(script)
+    name = rig.serve(engine, canary=engine, share=100 if arm == "canary" else 0, counts_usage=True)
+    reply = ask(rig.port, CHAT, {"model": name, "stream": True}, "Accept-Encoding: gzip")
+    assert (reply.body, reply.headers["content-encoding"]) == (packed, "gzip")
+    assert "accept-encoding" not in engine.requests[-1].headers
+    rig.daemon.await_total(name, 1)
+    assert rig.daemon.sample(name, Arm(arm)).outcomes == {Outcome.OK: 1}
 
 
 def test_interim_replies_of_the_engine_are_skipped(rig: Rig) -> None:

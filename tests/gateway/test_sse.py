@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from llmgwd.gateway.ask import Kind
 from llmgwd.gateway.meter import Facts
 from llmgwd.gateway.readers import StreamReader
+from llmgwd.gateway.rename import Renamer
 from llmgwd.gateway.sse import MAX_EVENT_BYTES, EventCutter
 from tests.gateway.answers import DONE, HELLO, ROLE, STOP, WORLD, usage_chunk
 
@@ -34,9 +35,12 @@ def test_any_cut_gives_the_same_bytes_and_the_same_counts(
     line_end: bytes, at: list[int], strips: bool, renames: bool
 ) -> None:
     data = STREAM.replace(b"\n", line_end)
-    asked = "asked" if renames else None
-    whole = relay(StreamReader(Kind.CHAT, asked, strips), [data])
-    assert relay(StreamReader(Kind.CHAT, asked, strips), pieces(data, at)) == whole
+
+    def reader() -> StreamReader:
+        return StreamReader(Kind.CHAT, Renamer("asked") if renames else None, strips)
+
+    whole = relay(reader(), [data])
+    assert relay(reader(), pieces(data, at)) == whole
     if not strips and not renames:
         assert whole[0] == data
     assert whole[1]["completion_tokens"] == 9
@@ -76,13 +80,13 @@ def test_timings_return_to_the_chunk_that_carries_them_without_usage() -> None:
 def test_rename_touches_only_the_top_level_name() -> None:
     inner = {"model": "x", "choices": [{"delta": {"content": 'say "model": y', "model": "inner"}}], "z": {"model": 1}}
     data = b"data: " + json.dumps(inner).encode() + b"\n\n"
-    out, _ = relay(StreamReader(Kind.CHAT, "asked", False), [data])
+    out, _ = relay(StreamReader(Kind.CHAT, Renamer("asked"), False), [data])
     assert out == data.replace(b'{"model": "x"', b'{"model": "asked"')
 
 
 def test_rename_reaches_into_a_response_event_and_over_several_data_lines() -> None:
     data = b'event: response.created\ndata: {"type":"response.created",\ndata: "response":{"model":"engine"}}\n\n'
-    out, _ = relay(StreamReader(Kind.RESPONSES, "asked", False), [data])
+    out, _ = relay(StreamReader(Kind.RESPONSES, Renamer("asked"), False), [data])
     assert out == data.replace(b'"engine"', b'"asked"')
 
 

@@ -65,6 +65,11 @@ class Connection:
     def end_stream(self) -> None:
         self.send(b"0\r\n\r\n")
 
+    def stream_end(self, *events: bytes) -> None:
+        for event in events:
+            self.chunk(event)
+        self.end_stream()
+
     def stream(self, *events: bytes) -> None:
         self.start_stream()
         for event in events:
@@ -82,9 +87,10 @@ class Connection:
         """Whether the gateway closed its end within that time."""
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
-            readable, _, _ = select.select([self.socket], [], [], left)
             try:
-                if readable and not self.socket.recv(65536):
+                waiting = select.poll()
+                waiting.register(self.socket, select.POLLIN)
+                if waiting.poll(1000 * left) and not self.socket.recv(65536):
                     return True
             except OSError:
                 return True
@@ -125,6 +131,7 @@ class Upstream:
     script: Script
     requests: list[Request] = field(default_factory=list)
     connections: int = 0
+    _connections: list[Connection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -136,6 +143,8 @@ class Upstream:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for connection in self._connections:
+            connection.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -143,7 +152,9 @@ class Upstream:
                 sock, _ = self._listener.accept()
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self.connections += 1
-                threading.Thread(target=self._serve, args=(Connection(sock),), daemon=True).start()
+                connection = Connection(sock)
+                self._connections.append(connection)
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: Connection) -> None:
         with contextlib.suppress(GoneError, OSError):

@@ -1,0 +1,178 @@
+"""Whatever pieces a reply arrives in, the client gets the same bytes and the ledger the same entry."""
+
+import asyncio
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from llmgwd.gateway.client import ClientConnection
+from llmgwd.gateway.settings import Settings
+from llmgwd.gateway.state import Gateway
+from llmgwd.gateway.upstream import UpstreamConnection
+from llmgwd.protocol.link import ArmRoute, ModelRoute, ReplicaRoute, Routes
+from llmgwd.protocol.samples import Outcome
+from tests.gateway.answers import DONE, HELLO, ROLE, STOP, WORLD, answer, chunk, event, usage_chunk
+from tests.gateway.client import request
+
+CHAT, COMPLETIONS, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+LOOP = "and so on and so on, "
+
+
+class Wire(asyncio.Transport):
+    """One end of a connection that leads nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.is_closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    abort = close
+
+
+def stream(*events: bytes, end: bool = True) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in events) + (b"0\r\n\r\n" if end else b"")
+
+
+def document(value: Any, *, short_by: int = 0) -> bytes:
+    body = json.dumps(value).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    return head + body[: len(body) - short_by]
+
+
+def text(said: str, finish: str | None = None) -> bytes:
+    return event({"model": "engine", "choices": [{"text": said, "index": 0, "finish_reason": finish}]})
+
+
+def response(said: str) -> dict[str, Any]:
+    usage = {"input_tokens": 3, "output_tokens": 9}
+    output = [{"type": "message", "content": [{"type": "output_text", "text": said}]}]
+    return {"status": "completed", "model": "engine", "output": output, "usage": usage}
+
+
+def response_events(said: str) -> list[bytes]:
+    created = {"type": "response.created", "response": {"model": "engine"}}
+    delta = {"type": "response.output_text.delta", "delta": said}
+    done = {"type": "response.completed", "response": response(said)}
+    return [b"event: %b\n" % each["type"].encode() + event(each) for each in (created, delta, done)]  # type: ignore[attr-defined]
+
+
+TOOLS = [
+    chunk({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": '{"a"'}}]}),
+    chunk({"tool_calls": [{"index": 0, "function": {"arguments": ":"}}]}),
+]
+JSON_ASKED = {"response_format": {"type": "json_object"}}
+REPLIES: dict[str, tuple[str, dict[str, Any], bytes, Outcome]] = {
+    "chat": (CHAT, {}, stream(b": ping\n\n", ROLE, HELLO, WORLD, STOP, usage_chunk(3, 9), DONE), Outcome.OK),
+    "chat in one chunk": (CHAT, {}, stream(ROLE + HELLO + WORLD + STOP + usage_chunk(3, 9) + DONE), Outcome.OK),
+    "chat, CRLF": (CHAT, {}, stream(*(e.replace(b"\n", b"\r\n") for e in (ROLE, HELLO, STOP, DONE))), Outcome.OK),
+    "chat, cut": (CHAT, {}, stream(ROLE, HELLO, WORLD, end=False), Outcome.TRUNCATED),
+    "chat, no end": (CHAT, {}, stream(ROLE, HELLO, WORLD), Outcome.TRUNCATED),
+    "chat, at the limit": (CHAT, {}, stream(ROLE, HELLO, chunk({}, "length"), DONE), Outcome.OK),
+    "chat, in circles": (CHAT, {}, stream(ROLE, *[chunk({"content": LOOP})] * 80, STOP, DONE), Outcome.OK),
+    "chat, no JSON": (CHAT, JSON_ASKED, stream(ROLE, HELLO, WORLD, STOP, DONE), Outcome.OK),
+    "chat, broken call": (CHAT, {}, stream(ROLE, *TOOLS, chunk({}, "tool_calls"), DONE), Outcome.OK),
+    "chat, error": (CHAT, {}, stream(ROLE, HELLO, event({"error": {"message": "x"}}), DONE), Outcome.ERROR),
+    "chat, empty": (CHAT, {}, stream(ROLE, STOP, DONE), Outcome.EMPTY),
+    "completions": (COMPLETIONS, {}, stream(text("a"), text("b \u00e9"), text("", "stop"), DONE), Outcome.OK),
+    "completions, circles": (COMPLETIONS, {}, stream(text(LOOP * 80), text("", "length"), DONE), Outcome.OK),
+    "responses": (RESPONSES, {}, stream(*response_events("hello")), Outcome.OK),
+    "responses, cut": (RESPONSES, {}, stream(*response_events("hello")[:2], end=False), Outcome.TRUNCATED),
+    "JSON": (CHAT, {}, document(answer("hello \u00e9")), Outcome.OK),
+    "JSON, in circles": (CHAT, {}, document(answer(LOOP * 80)), Outcome.OK),
+    "JSON, cut": (CHAT, {}, document(answer("hello"), short_by=9), Outcome.TRUNCATED),
+    "JSON of responses": (RESPONSES, {}, document(response("hello")), Outcome.OK),
+    "not found": (CHAT, {}, b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\n{}", Outcome.REJECTED),
+}  # fmt: skip
+
+
+def relay(case: str, pieces: list[bytes], *, renames: bool, strips: bool) -> tuple[bytes, dict[str, object]]:
+    """What the client got of the body, and what was counted."""
+    path, fields, _, _ = REPLIES[case]
+    loop = asyncio.new_event_loop()
+    gateway = Gateway(Settings("w"), loop)
+    served = "engine" if renames else "chat"
+    route = ReplicaRoute("r", "127.0.0.1", 1, served, counts_usage=strips)
+    gateway.apply(Routes(1, (ModelRoute("chat", ArmRoute("abc", (route,))),)))
+    assert gateway.table is not None
+    (replica,) = gateway.table.replicas
+    upstream = UpstreamConnection(replica.pool)
+    upstream.connection_made(Wire())
+    replica.pool.put(upstream)
+    wire = Wire()
+    client = ClientConnection(gateway)
+    client.connection_made(wire)
+    client.data_received(request(path, {"model": "chat", "stream": True, **fields}))
+    for piece in pieces:
+        upstream.data_received(piece)
+    upstream.connection_lost(None)
+    loop.close()
+    (sample,) = gateway.ledger.take()
+    counted: dict[str, object] = {name: getattr(sample, name) for name in sample.__struct_fields__}
+    for times in ("ttft", "duration"):
+        counted[times] = sum(getattr(sample, times).values())
+    # Tokens that came all at once have no time between them, so this one depends on the pieces.
+    del counted["token_time"]
+    assert gateway.in_flight() == {"r": 0}
+    return _body(wire.written), counted
+
+
+def _body(written: bytes) -> bytes:
+    head, _, rest = written.partition(b"\r\n\r\n")
+    if b"Transfer-Encoding: chunked" not in head:
+        return rest
+    body = b""
+    while rest:
+        size, _, rest = rest.partition(b"\r\n")
+        body += rest[: int(size, 16)]
+        rest = rest[int(size, 16) + 2 :]
+    return body
+
+
+def cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    edges = [0, *sorted({each % len(data) for each in cuts} - {0}), len(data)]
+    return [data[a:b] for a, b in pairwise(edges)]
+
+
+@pytest.mark.parametrize("case", REPLIES)
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 20_000), max_size=30), st.booleans(), st.booleans())
+def test_any_split_gives_the_same_bytes_and_the_same_entry(
+    case: str, cuts: list[int], renames: bool, strips: bool
+) -> None:
+    data, outcome = REPLIES[case][2:]
+    whole = relay(case, [data], renames=renames, strips=strips)
+    assert relay(case, cut(data, cuts), renames=renames, strips=strips) == whole
+    if renames and case == "JSON, cut":
+        # Held back for its name, it had not begun: the client gets a clean failure.
+        outcome = Outcome.ERROR
+    assert whole[1]["outcomes"] == {outcome: 1}
+    assert whole[1]["degenerate"] == (1 if "circles" in case or case in ("chat, no JSON", "chat, broken call") else 0)
+
+
+@pytest.mark.parametrize("case", REPLIES)
+def test_single_bytes_give_the_same(case: str) -> None:
+    data = REPLIES[case][2]
+    for renames in (False, True):
+        whole = relay(case, [data], renames=renames, strips=True)
+        assert relay(case, [bytes([each]) for each in data], renames=renames, strips=True) == whole
+
+
+def test_where_nothing_is_to_be_changed_nothing_is() -> None:
+    for case, (_, _, data, outcome) in REPLIES.items():
+        if outcome is Outcome.OK:
+            body, _ = relay(case, [data], renames=False, strips=False)
+            assert body == (_body(data) if b"chunked" in data else data.partition(b"\r\n\r\n")[2])
