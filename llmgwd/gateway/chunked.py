@@ -13,11 +13,11 @@ _MAX_TRAILER_BYTES = 16 * 1024
 class ChunkedBody:
     """Takes a chunked body off the front of a buffer, piece by piece."""
 
-    __slots__ = ("_buffered", "_in_trailer", "_left", "_limit_bytes", "_overhead", "_pieces", "_trailer_bytes")
+    __slots__ = ("_body", "_buffered", "_in_trailer", "_left", "_limit_bytes", "_overhead", "_trailer_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._pieces: list[bytes] = []
+        self._body = bytearray()
         self._buffered = 0
         self._overhead = 0
         self._left: int | None = None
@@ -40,7 +40,7 @@ class ChunkedBody:
                 return None
             if self._in_trailer:
                 if not line:
-                    return b"".join(self._pieces)
+                    return bytes(self._body)
                 self._check_trailer(line)
                 continue
             self._open_chunk(line)
@@ -49,11 +49,11 @@ class ChunkedBody:
         assert self._left is not None
         data_left = self._left - 2
         if data_left > 0:
-            piece = bytes(buffer[:data_left])
-            del buffer[: len(piece)]
-            if piece:
-                self._pieces.append(piece)
-            self._left -= len(piece)
+            before = len(self._body)
+            self._body += memoryview(buffer)[:data_left]
+            taken = len(self._body) - before
+            del buffer[:taken]
+            self._left -= taken
             if self._left > 2:
                 return False
         if len(buffer) < 2:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from llmgwd.gateway.client import ClientConnection
     from llmgwd.gateway.ledger import ArmKey
 
+_AGE_SHOWS_WITHIN_S = 0.1
+"""A connection that its engine had closed says so at once; one lost later was lost over the request."""
 _BROKEN_EVENT = (
     b'data: {"error":{"message":"the engine broke off in the middle of this answer; ask again","type":"server_error",'
     b'"param":null,"code":"upstream_broken"}}\n\n'
@@ -97,8 +99,9 @@ class Exchange(Passage):
 
     def reply_lost(self, connection: UpstreamConnection, why: str, reset: bool) -> None:
         self._connection = None
-        if not connection.heard and connection.is_used and self._replica is not None:
-            # It died of age while idle; the engine is not to blame, and a fresh connection will tell.
+        if self._died_of_age(connection) and self._replica is not None:
+            # The engine is not to blame, and a fresh connection will tell.
+            self._may_have_been_seen = True
             self._connect(self._replica)
         elif self._can_be_rescued():
             self._rescue()
@@ -107,10 +110,16 @@ class Exchange(Passage):
         else:
             self._fail(502, f"the engine did not answer: {why}", Outcome.ERROR)
 
+    def _died_of_age(self, connection: UpstreamConnection) -> bool:
+        """Whether an idle connection was closed before it could be used again, and not by what the request did."""
+        if connection.heard or not connection.is_used or self._may_have_been_seen:
+            return False
+        return self._gateway.loop.time() - self._sent_at < _AGE_SHOWS_WITHIN_S
+
     def _lost_unsent(self, why: str) -> None:
         if self._can_be_rescued():
             self._rescue()
-        elif not self._try_another():
+        elif self._may_have_been_seen or not self._try_another():
             self._fail(502, f"the engine cannot be reached: {why}", Outcome.ERROR)
 
     def _can_be_rescued(self) -> bool:
@@ -131,6 +140,7 @@ class Exchange(Passage):
         self._rescued_from = arm.key if cause.is_compared else arm.apart_key
         self._reader = None
         self._tried = frozenset()
+        self._may_have_been_seen = False
         model = self._gateway.table.models[self._choice.model.name]
         self._choice = Choice(model, model.stable, Cause.RESCUE)
         try:

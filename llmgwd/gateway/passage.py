@@ -3,6 +3,8 @@
 The half of an exchange that comes before the reply. `_refuse` and `_lost_unsent` are the two ways it can fail.
 """
 
+from abc import ABC, abstractmethod
+
 from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.ask import Ask
 from llmgwd.gateway.dial import Dial
@@ -18,7 +20,7 @@ from llmgwd.protocol.samples import Arm
 _BODY_METHODS = frozenset((b"POST", b"PUT", b"PATCH"))
 
 
-class Passage:
+class Passage(ABC):
     """Has at most one of a place in a line, an attempt to connect, and a connection with the request on it."""
 
     __slots__ = (
@@ -31,7 +33,9 @@ class Passage:
         "_gateway",
         "_head",
         "_line",
+        "_may_have_been_seen",
         "_replica",
+        "_sent_at",
         "_table",
         "_times",
         "_tried",
@@ -51,22 +55,25 @@ class Passage:
         self._connection: UpstreamConnection | None = None
         self._times = Times()
         self._deadline = 0.0
+        self._sent_at = 0.0
+        self._may_have_been_seen = False
+        """Whether an engine may have begun on the request: then no other gets it, lest one request fell them all."""
 
     # the exchange's side
 
+    @abstractmethod
     def _refuse(self, refusal: RefusedError) -> None:
         """Answers with the gateway's own error."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _lost_unsent(self, why: str) -> None:
         """No connection to the replica: no engine has seen the request, so any other may."""
-        raise NotImplementedError
 
-    def reply_came(self, connection: UpstreamConnection, data: bytes, complete: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def reply_came(self, connection: UpstreamConnection, data: bytes, complete: bool) -> None: ...
 
-    def reply_lost(self, connection: UpstreamConnection, why: str, reset: bool) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def reply_lost(self, connection: UpstreamConnection, why: str, reset: bool) -> None: ...
 
     # attempts
 
@@ -157,7 +164,8 @@ class Passage:
         length = b"Content-Length: %d\r\n" % len(body) if body or head.method in _BODY_METHODS else b""
         lines = b"%b %b HTTP/1.1\r\n%b%b%b\r\n" % (head.method, head.target, replica.host_line, head.lines, length)
         self._connection = connection
-        self._deadline = self._gateway.loop.time() + self._gateway.settings.reply_timeout_s
+        self._sent_at = self._gateway.loop.time()
+        self._deadline = self._sent_at + self._gateway.settings.reply_timeout_s
         connection.send(lines, body, self, head_request=head.method == b"HEAD")
 
     # waiting for a replica

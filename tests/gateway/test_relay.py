@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import threading
 
 import pytest
 
@@ -268,3 +269,26 @@ def _both_arms(rig: Rig, name: str, engine: Upstream) -> ModelRoute:
     return ModelRoute(
         name, ArmRoute("a" * 40, (stable,)), canary=CanaryRoute(f"c-{name}", 50, ArmRoute("b" * 40, (canary,)))
     )
+
+
+def test_a_request_that_fells_an_engine_is_not_given_to_the_next(rig: Rig) -> None:
+    never = threading.Event()
+    seen: list[Upstream] = []
+
+    def fragile(connection: Connection, request: Request) -> None:
+        if b"poison" not in request.body:
+            says()(connection, request)
+            return
+        fallen = next(engine for engine in engines if request in engine.requests)
+        seen.append(fallen)
+        never.wait(0.3)  # passes a known time: a connection that is lost this late was not lost to its age
+        fallen.close()
+
+    engines = [rig.upstream(fragile) for _ in range(3)]
+    name = rig.name()
+    rig.publish(ModelRoute(name, ArmRoute("r", tuple(rig.replica(each, name) for each in engines))))
+    # Each has a connection that was used before.
+    while not all(each.requests for each in engines):
+        assert ask(rig.port, CHAT, {"model": name}).status == 200
+    assert ask(rig.port, CHAT, {"model": name, "poison": True}).status == 502
+    assert len(seen) == 1
