@@ -19,7 +19,7 @@ REPO = "demo/SmolLM2-135M-Instruct-GGUF"
 FILE = "SmolLM2-135M-Instruct.gguf"
 CLIENTS = 3
 SHARE = 20
-ENOUGH = 60
+ENOUGH = 40
 """Canary requests to wait for before the good one is promoted."""
 
 SETTINGS: dict[str, Any] = {
@@ -54,7 +54,7 @@ def good(house: House, clients: Clients, weights: Path) -> str:
     say("Newer weights that are good: a canary, compared, then promoted")
     sha = house.hub.commit(REPO, {FILE: weights}, message="better quantisation")
     run(house, "model", "canary", "chat", "--percent", str(SHARE))
-    wait_until(lambda: requests_of_canary(house) >= ENOUGH, 150, f"{ENOUGH} canary requests")
+    wait_until(lambda: requests_of_canary(house) >= ENOUGH, 300, f"{ENOUGH} canary requests")
     run(house, "model", "canaries")
     run(house, "model", "promote", "chat")
     expect(house.model()["origin"]["revision"] == sha, "the model is not on the good weights")
