@@ -16,22 +16,44 @@ from llmgw_ctl.options import (
     Quiet,
     Repo,
     Revision,
+    limits,
+    seconds,
     share,
+    shares,
     weights,
 )
 from llmgw_ctl.output import document
 from llmgw_ctl.session import daemon
 from llmgw_ctl.verbs import Manner, carry_out, tell_done
 from llmgw_ctl.verdict import carry_out_until_verdict
-from llmgwd.protocol.messages import Abort, Canaries, ListCanaries, Promote, SetPercent, StartCanary
+from llmgwd.protocol.messages import (
+    Abort,
+    Canaries,
+    ListCanaries,
+    PausePlan,
+    Promote,
+    ResumePlan,
+    SetLimits,
+    SetPercent,
+    StartCanary,
+)
+from llmgwd.protocol.states import OnDeadline
+
+LimitOption = Annotated[
+    list[str] | None,
+    typer.Option("--limit", metavar="NAME=VALUE", help="A limit to hold it to, such as ttft=1.1; repeat it for more."),
+]
 
 
 def canary(
     ctx: typer.Context,
     name: Name,
     percent: Annotated[
-        float, typer.Option(metavar="N", help="The canary's share of the requests, 0 to 100.", callback=share)
-    ] = 10.0,
+        float | None,
+        typer.Option(
+            metavar="N", help="The canary's share of the requests, 0 to 100; 10 when not given.", callback=share
+        ),
+    ] = None,
     revision: Revision = None,
     repo: Repo = None,
     file: File = None,
@@ -39,6 +61,20 @@ def canary(
     path: LocalPath = None,
     engine_arg: EngineArgs = None,
     again: Annotated[bool, typer.Option("--again", help="Also a revision that was rolled back before.")] = False,
+    steps: Annotated[
+        str | None, typer.Option(metavar="N,N,…", help="Shares one after the other, such as 5,25,50.")
+    ] = None,
+    hold: Annotated[str, typer.Option(metavar="TIME", help="How long each step is held, such as 30m.")] = "30m",
+    auto_promote: Annotated[
+        bool, typer.Option("--auto-promote", help="Promote it after the last step, once the verdict is fine.")
+    ] = False,
+    deadline: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When it must have a verdict, such as 12h.")
+    ] = None,
+    on_deadline: Annotated[
+        OnDeadline, typer.Option(help="What becomes of it when it is undecided then.")
+    ] = OnDeadline.HOLD,
+    limit: LimitOption = None,
     until_verdict: Annotated[
         bool,
         typer.Option("--until-verdict", help="Wait until it ended: status 0 promoted, 5 rolled back, 3 aborted."),
@@ -48,14 +84,22 @@ def canary(
     json: Json = False,
 ) -> None:
     """Try newer weights on a share of a model's requests."""
+    if steps is not None and percent is not None:
+        raise typer.BadParameter("--steps and --percent both give shares; give one of them")
     if detach and until_verdict:
         raise typer.BadParameter("--detach returns at once and --until-verdict waits; give one of them")
     request = StartCanary(
         name=name,
-        percent=percent,
+        percent=10.0 if percent is None else percent,
         weights=weights(repo, revision, file, quant, path),
         engine_args=tuple(engine_arg) if engine_arg else None,
         again=again,
+        steps=() if steps is None else shares(steps),
+        hold_s=seconds(hold) if steps is not None else 0.0,
+        auto_promote=auto_promote,
+        deadline_s=None if deadline is None else seconds(deadline),
+        on_deadline=on_deadline,
+        limits=limits(limit),
     )
     manner = Manner(json, quiet, detach)
     with daemon(ctx) as connection:
@@ -78,6 +122,28 @@ def percent(
     """Change the share of a model's canary; 0 keeps it running and gives it nothing."""
     with daemon(ctx) as connection:
         tell_done(connection.verb(SetPercent(name, share)), Manner(json, quiet))
+
+
+def pause(ctx: typer.Context, name: Name, quiet: Quiet = False, json: Json = False) -> None:
+    """Hold a canary's plan where it is; it is judged on."""
+    with daemon(ctx) as connection:
+        tell_done(connection.verb(PausePlan(name)), Manner(json, quiet))
+
+
+def resume(ctx: typer.Context, name: Name, quiet: Quiet = False, json: Json = False) -> None:
+    """Let a canary's plan go on."""
+    with daemon(ctx) as connection:
+        tell_done(connection.verb(ResumePlan(name)), Manner(json, quiet))
+
+
+def change_limits(
+    ctx: typer.Context, name: Name, limit: LimitOption = None, quiet: Quiet = False, json: Json = False
+) -> None:
+    """Change limits of a running canary; what is known against a changed one is forgotten."""
+    if not limit:
+        raise typer.BadParameter("which limit? give --limit ttft=1.1 or the like")
+    with daemon(ctx) as connection:
+        tell_done(connection.verb(SetLimits(name, limits(limit))), Manner(json, quiet))
 
 
 def promote(ctx: typer.Context, name: Name, detach: Detach = False, quiet: Quiet = False, json: Json = False) -> None:
@@ -121,5 +187,6 @@ def register(app: typer.Typer) -> None:
     app.command()(canary)
     # A negative number is to be refused as a share, not as an option nobody knows.
     app.command(context_settings={"ignore_unknown_options": True})(percent)
-    for command in (promote, abort, canaries):
+    app.command("limits")(change_limits)
+    for command in (pause, resume, promote, abort, canaries):
         app.command()(command)

@@ -1,8 +1,9 @@
 """Arguments and options that several commands share."""
 
 import math
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
@@ -34,11 +35,52 @@ EngineArgs = Annotated[
 ]
 
 
-def share(value: float) -> float:
-    """Raises BadParameter for anything but a share from 0 to 100."""
+Share = TypeVar("Share", float, float | None)
+
+
+def share(value: Share) -> Share:
+    """Raises BadParameter for anything but a share from 0 to 100, or none given."""
+    if value is None:
+        return value
     if math.isnan(value) or not 0 <= value <= 100:
         raise typer.BadParameter(f"a share is a percentage from 0 to 100, not {value:g}")
     return value
+
+
+UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def seconds(text: str) -> float:
+    """`90s`, `30m`, `2h` in seconds. Raises BadParameter for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]+)", text.strip())
+    if match is None or match[2] not in UNITS_S:
+        raise typer.BadParameter(f"{text!r} is no duration; write 90s, 30m or 2h")
+    return float(match[1]) * UNITS_S[match[2]]
+
+
+def shares(text: str) -> tuple[float, ...]:
+    """`5,25,50` as percents. Raises BadParameter for anything else."""
+    try:
+        return tuple(share(float(each)) for each in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} are no steps; write percents that rise, as in 5,25,50") from None
+
+
+def limits(written: list[str] | None) -> dict[str, float | None]:
+    """`ttft=1.1`, `bad_answers=+0.5`, `rejected=off` by name. Raises BadParameter for what is not written so.
+
+    Which limits there are, and what they may be, the daemon knows.
+    """
+    found: dict[str, float | None] = {}
+    for each in written or []:
+        name, equals, value = each.partition("=")
+        try:
+            found[name.strip()] = None if value.strip().lower() == "off" else float(value.strip().removesuffix("x"))
+        except ValueError:
+            equals = ""
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"{each!r} is no limit; write ttft=1.1, bad_answers=+0.5 or rejected=off")
+    return found
 
 
 def at_least_one(value: int) -> int:

@@ -12,7 +12,7 @@ import yaml
 
 from llmgwd.domain.errors import LlmgwError, unusable
 from llmgwd.protocol.states import EventKind
-from llmgwd.verdict.judge import LIMITS
+from llmgwd.verdict.limits import LimitError, complete
 
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -79,7 +79,8 @@ class HubSettings(Section, frozen=True):
 
 class CanarySettings(Section, frozen=True):
     every: Seconds = Seconds(30)
-    limits: dict[str, float] = {}
+    min_age: Seconds = Seconds(1800)
+    limits: dict[str, float | None] = {}
 
 
 class WebhookSettings(Section, frozen=True):
@@ -145,7 +146,7 @@ def read_settings(path: Path | None) -> Settings:
 def parse_settings(data: object) -> Settings:
     """Checks a parsed file. Raises LlmgwError with the path of what is wrong, as in `models[0].replicas`."""
     _check_named(data, ("engines",), EngineSettings)
-    _check_named(data, ("canary", "limits"), float)
+    _check_named(data, ("canary", "limits"), float | None)
     settings = _converted(data, Settings, "")
     _check(settings)
     return settings
@@ -158,7 +159,7 @@ def _converted(data: object, kind: type[Kind], where: str) -> Kind:
         raise unusable("bad_config", _explain(str(error), data, where)) from error
 
 
-def _check_named(data: object, where: tuple[str, ...], kind: type) -> None:
+def _check_named(data: object, where: tuple[str, ...], kind: Any) -> None:
     """Checks a mapping's entries one by one: msgspec's own error would not say under which name."""
     found = _value_at(data, ".".join(where))
     for name, value in found.items() if isinstance(found, Mapping) else ():
@@ -252,13 +253,10 @@ def _check(settings: Settings) -> None:
             raise unusable("bad_config", f"{where} is {number:g}: expected more than 0")
     if settings.gateway.queue < 0:
         raise unusable("bad_config", f"gateway.queue is {settings.gateway.queue}: expected 0 or more")
-    for name, limit in settings.canary.limits.items():
-        if name not in LIMITS:
-            raise unusable(
-                "bad_config", f"canary.limits.{name} is not a limit: expected one of {', '.join(sorted(LIMITS))}"
-            )
-        if not 0 < limit < math.inf:  # also refuses NaN
-            raise unusable("bad_config", f"canary.limits.{name} is {limit:g}: expected a number above 0")
+    try:
+        complete(settings.canary.limits)
+    except LimitError as error:
+        raise unusable("bad_config", f"canary.limits: {error}") from error
     for index, sink in enumerate(settings.notify):
         if sink.kind != "webhook":
             raise unusable("bad_config", f"notify[{index}].kind is {sink.kind!r}: expected webhook")

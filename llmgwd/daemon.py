@@ -18,6 +18,7 @@ from llmgwd.config import Settings, read_settings
 from llmgwd.control.answers import Answers
 from llmgwd.control.server import ControlServer, clear
 from llmgwd.control.verbs import Verbs
+from llmgwd.dataplane.bench import Bench
 from llmgwd.dataplane.dataplane import Dataplane, read_keys
 from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.tally import Tally
@@ -90,14 +91,14 @@ class Daemon:
         mark = process.mark(self._state)
         tally = Tally(store.canaries)
         totals = Totals(anyio.current_time)
-        link = Link(link_path, tally.add, totals)
+        link = Link(link_path, lambda report: dataplane.take(report), totals)
         workers = Workers(settings.gateway, link_path, logs, mark)
         workers.check_address()
         notifier = Notifier(lambda: self._settings.notify)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             fleet = Fleet(logs, tasks, lambda: dataplane.wish(), mark)
-            dataplane = Dataplane(store, fleet, link, workers, tally)
+            dataplane = Dataplane(store, fleet, link, workers, tally, Bench(store.canaries))
             dataplane.key_hashes = keys
             services = Services(
                 settings=settings,
@@ -112,7 +113,8 @@ class Daemon:
                 notify=notifier.take,
             )
             runner = Runner(services, RECIPES, tasks)
-            answers = Answers(services, Verbs(services, runner), version("llmgw"), os.getpid(), services.now())
+            verbs = Verbs(services, runner)
+            answers = Answers(services, verbs, version("llmgw"), os.getpid(), services.now())
             control = ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}")
             await control.listen()
             self._up = _Up(services, runner, workers, control)
@@ -125,7 +127,7 @@ class Daemon:
             _start_catalog(services)
             await declare(services, wanted, tasks)
             await self._wait_for_gateway(link)
-            tasks.start_soon(_keep_on, partial(watch, services))
+            tasks.start_soon(_keep_on, partial(watch, services, verbs))
             tasks.start_soon(_keep_on, partial(keep_checking, services))
             app = admin_app(answers.status, Metrics(totals, link).page)
             tasks.start_soon(serve_admin, admin_socket, app)
@@ -168,7 +170,7 @@ class Daemon:
             await up.workers.wait_ended(drain_s + STOP_GRACE_S)
             await up.services.fleet.stop_all()
             with up.services.store.transaction():
-                up.services.dataplane.tally.save()
+                up.services.dataplane.save()
 
     async def end_everything(self) -> None:
         """What `stop` is for, when it did not come to it: every process that this daemon started."""

@@ -1,17 +1,20 @@
-"""The watch loop: looks at every canary that gets requests, and takes out the one that serves worse (K11)."""
+"""The watch loop: looks at every canary, takes out the one that serves worse, and carries out its plan (K11)."""
 
 import logging
+from typing import Protocol
 
 import anyio
+import msgspec
 
 from llmgwd.domain.canary import Canary
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.domain.samples import bad, judged
+from llmgwd.domain.plan import GiveShare, GiveUp, PromoteIt, TellDeadline, next_move
 from llmgwd.jobs.services import Services
+from llmgwd.jobs.share import give_share
 from llmgwd.jobs.take_out import take_out
-from llmgwd.protocol.samples import Arm, ArmSample
-from llmgwd.protocol.states import CanaryPhase
-from llmgwd.verdict.judge import Figures, Verdict, judge
+from llmgwd.protocol import messages as m
+from llmgwd.protocol.states import CanaryPhase, EventKind, VerdictState
+from llmgwd.verdict.decision import State
 
 log = logging.getLogger(__name__)
 
@@ -19,52 +22,80 @@ LLMGW = "llmgw"
 """Who the loop is in the event log."""
 
 
-def figures_of(sample: ArmSample) -> Figures:
-    """What the judge needs of an arm's samples."""
-    return Figures(judged(sample), bad(sample), sample.length_limited, sample.ttft, sample.token_time)
+class Door(Protocol):
+    """The verbs that the loop asks for as a person would."""
+
+    async def promote(self, request: m.Promote, by: str) -> m.Started: ...
+    async def abort(self, request: m.Abort, by: str) -> m.Done: ...
 
 
-def verdict_on(services: Services, canary: Canary) -> Verdict:
-    """What the samples over this canary's life show now."""
-    tally = services.dataplane.tally
-    return judge(
-        figures_of(tally.of(canary, Arm.STABLE)),
-        figures_of(tally.of(canary, Arm.CANARY)),
-        services.settings.canary.limits,
-    )
-
-
-async def watch(services: Services) -> None:
-    """Looks every `canary.every`, until cancelled."""
+async def watch(services: Services, door: Door) -> None:
+    """Looks every `canary.every`, and at once after a canary's bad answer, until cancelled."""
     while True:
-        await anyio.sleep(services.settings.canary.every)
-        await look(services)
+        with anyio.move_on_after(services.settings.canary.every):
+            await services.dataplane.suspicion.wait()
+        services.dataplane.suspicion = anyio.Event()
+        await look(services, door)
 
 
-async def look(services: Services) -> None:
+async def look(services: Services, door: Door) -> None:
     """Judges each canary once, none waiting for another's end."""
-    with services.store.transaction():
-        services.dataplane.tally.save()
+    now = services.now()
     async with anyio.create_task_group() as tasks:
         for canary in services.store.canaries.running():
+            if canary.phase is CanaryPhase.SERVING and canary.share > 0:
+                stable_down = not services.fleet.ready(canary.model)
+                services.dataplane.bench.close_looks(canary, now, stable_down=stable_down)
             services.feed.publish(canary.id)
-            tasks.start_soon(_look_at, services, canary)
+            tasks.start_soon(_look_at, services, door, canary)
+        with services.store.transaction():
+            services.dataplane.save()
 
 
-async def _look_at(services: Services, canary: Canary) -> None:
-    """Takes it out when it is worse, or when an earlier try to take it out left something."""
+async def _look_at(services: Services, door: Door, canary: Canary) -> None:
+    """Acts on the verdict or the plan, or goes on with a removal that left something."""
     if services.store.jobs.of(canary.model) is not None:
         return
-    if canary.phase is CanaryPhase.REMOVING:
-        ending, reason = canary.ending or CanaryPhase.ABORTED, canary.reason
-    elif canary.phase is CanaryPhase.SERVING and canary.share > 0:
-        verdict = verdict_on(services, canary)
-        if verdict.state != "worse":
-            return
-        ending, reason = CanaryPhase.ROLLED_BACK, verdict.sentence
-    else:
-        return
     try:
-        await take_out(services, canary.id, by=LLMGW, ending=ending, reason=reason)
+        if canary.phase is CanaryPhase.REMOVING:
+            ending = canary.ending or CanaryPhase.ABORTED
+            await take_out(services, canary.id, by=LLMGW, ending=ending, reason=canary.reason)
+        elif canary.phase is CanaryPhase.SERVING:
+            await _judge(services, door, canary)
     except LlmgwError as error:
-        log.error("canary not taken out, to be tried again model=%s why=%s", canary.model, error.message)
+        log.error("canary not acted on, to be tried again model=%s why=%s", canary.model, error.message)
+
+
+async def _judge(services: Services, door: Door, canary: Canary) -> None:
+    now = services.now()
+    decision = services.dataplane.bench.decide(canary, now, services.settings.canary.min_age)
+    if decision is None or canary.progress is None:
+        return
+    if canary.share > 0 and decision.state is State.WORSE:
+        report = services.dataplane.bench.report(canary, now, services.settings.canary.min_age)
+        assert report is not None
+        await take_out(services, canary.id, by=LLMGW, ending=CanaryPhase.ROLLED_BACK, reason=report.sentence)
+        return
+    move = next_move(canary.plan, canary.progress, VerdictState(decision.state), now)
+    match move:
+        case GiveShare(step, percent):
+            progress = msgspec.structs.replace(canary.progress, step=step, step_since=now)
+            why = f"step {step + 1} of {len(canary.plan.steps)}"
+            await give_share(services, canary.model, percent, by=LLMGW, why=why, progress=progress)
+        case PromoteIt():
+            await door.promote(m.Promote(canary.model), LLMGW)
+        case GiveUp():
+            await door.abort(m.Abort(canary.model, "still undecided at its deadline"), LLMGW)
+        case TellDeadline():
+            _tell_deadline(services, canary)
+
+
+def _tell_deadline(services: Services, canary: Canary) -> None:
+    assert canary.progress is not None
+    told = msgspec.structs.replace(canary.progress, deadline_told=True)
+    with services.store.transaction():
+        services.store.canaries.put(msgspec.structs.replace(canary, progress=told))
+        event = services.log_event(
+            LLMGW, EventKind.CANARY_UNDECIDED, canary.model, after=f"{canary.share:g} %", why="its deadline has passed"
+        )
+    services.announce(event)

@@ -56,9 +56,13 @@ MODEL = {"name": "a", "path": "/a.gguf"}
         ({"weights": {"keep_revisions": 0}}, "weights.keep_revisions is 0: expected more than 0"),
         (
             {"canary": {"limits": {"tfft": 2}}},
-            "canary.limits.tfft is not a limit: expected one of bad_answers, length_limited, speed, ttft",
+            "canary.limits: there is no limit 'tfft'; expected one of bad_answers, ttft, speed, length_limited, "
+            "degenerate, rejected",
         ),
-        ({"canary": {"limits": {"ttft": -1}}}, "canary.limits.ttft is -1: expected a number above 0"),
+        (
+            {"canary": {"limits": {"ttft": -1}}},
+            "canary.limits: limit ttft is -1; expected 0.1 to 100 (times stable's), or `off`",
+        ),
         ({"models": [{"name": "a"}]}, "models[0].path is missing"),
         (
             {"models": [MODEL, {**MODEL, "scaling": {"max": "x"}}]},
@@ -77,7 +81,10 @@ MODEL = {"name": "a", "path": "/a.gguf"}
         ({"engines": {"x": {"argv": "foo"}}}, "engines.x.argv is 'foo': expected a list, got text"),
         ({"engines": {"x": {"argv": []}}}, "engines.x.argv is empty: expected the program and its arguments"),
         ({"engines": {"x": {"argv": ["a"], "health": 1}}}, "engines.x.health is 1: expected text, got a whole number"),
-        ({"canary": {"limits": {"ttft": float("nan")}}}, "canary.limits.ttft is nan: expected a number above 0"),
+        (
+            {"canary": {"limits": {"ttft": float("nan")}}},
+            "canary.limits: limit ttft is nan; expected 0.1 to 100 (times stable's), or `off`",
+        ),
         (
             {"notify": [{"kind": "webhook", "url": "http://x:99999"}]},
             "notify[0].url is 'http://x:99999': expected http://… or https://…",

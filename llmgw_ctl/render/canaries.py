@@ -10,8 +10,18 @@ from rich.text import Text
 from llmgw_ctl.render.screen import STYLES, facts, state, text
 from llmgw_ctl.render.words import UNKNOWN, count, duration, moment, move, part, percent
 from llmgwd.protocol.samples import Outcome
-from llmgwd.protocol.views import ArmView, CanaryView
+from llmgwd.protocol.views import ArmView, CanaryView, MetricView
 
+METRICS = {
+    "bad_answers": "bad answers",
+    "ttft": "first token",
+    "ttft_p95": "its p95",
+    "speed": "time a token",
+    "length_limited": "cut at length",
+    "degenerate": "degenerate",
+    "rejected": "rejected",
+}
+RATIOS = ("ttft", "ttft_p95", "speed")
 NAMES_WIDTH = len("cut at length")
 
 
@@ -39,9 +49,51 @@ def canary_block(canary: CanaryView) -> RenderableType:
     ]
     if canary.reason:
         below.append(("ended", canary.reason))
+    if canary.ended is None and verdict.needs_requests:
+        after = f", about {duration(verdict.needs_s)}" if verdict.needs_s else ""
+        below.append(("until fine", f"about {count(verdict.needs_requests)} more canary requests{after}"))
     if canary.next and canary.ended is None:
-        below.append(("next", canary.next))
-    return Group(title, _facts(above), _arms(canary.stable, canary.canary), _facts(below))
+        below.append(("next", f"{canary.next}{_at(canary.next_at)}"))
+    if len(canary.steps) > 1:
+        above.append(("plan", _plan(canary)))
+    return Group(title, _facts(above), _arms(canary.stable, canary.canary), _metrics(verdict.metrics), _facts(below))
+
+
+def _plan(canary: CanaryView) -> RenderableType:
+    steps = [text(f"{step:g} %", "bold" if at == canary.step else "dim") for at, step in enumerate(canary.steps)]
+    parts: list[Text | str] = []
+    for step in steps:
+        parts += [step, " → "]
+    return Text.assemble(*parts, "promoted when fine" if canary.auto_promote else "a person decides")
+
+
+def _at(when: datetime | None) -> str:
+    return "" if when is None else f", at {moment(when, datetime.now(UTC))}"
+
+
+def _metrics(metrics: Sequence[MetricView]) -> RenderableType:
+    """Each limit with what is known of it; the interval holds at every look."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    table.add_column("", style="dim", no_wrap=True, min_width=NAMES_WIDTH + 2)
+    for title in ("between", "limit"):
+        table.add_column(title, justify="right", no_wrap=True, min_width=8)
+    table.add_column("", no_wrap=True)
+    for metric in metrics:
+        if metric.limit is not None:
+            between = f"{_bound(metric, metric.low)} … {_bound(metric, metric.high)}"
+            table.add_row(
+                f"  {METRICS.get(metric.metric, metric.metric)}",
+                between,
+                _bound(metric, metric.limit),
+                text(metric.state, STYLES.get(metric.state, "")),
+            )
+    return table if metrics else ""
+
+
+def _bound(metric: MetricView, value: float | None) -> str:
+    if value is None:
+        return UNKNOWN
+    return f"{value:.2f} ×" if metric.metric in RATIOS else f"{100 * value:+.1f} pt"
 
 
 def _arms(stable: ArmView, canary: ArmView) -> RenderableType:

@@ -1,16 +1,29 @@
 """What the daemon knows, as the views that people and scripts are shown."""
 
+from datetime import datetime
+
 from llmgwd.domain.canary import Canary
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.jobs import Job
+from llmgwd.domain.plan import Wait, next_move
 from llmgwd.domain.samples import bad, judged
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.samples import Arm, ArmSample
 from llmgwd.protocol.states import CanaryPhase, VerdictState
-from llmgwd.protocol.views import ArmView, CanaryView, JobView, ModelView, OriginView, ReplicaView, VerdictView
-from llmgwd.verdict.judge import Figures
-from llmgwd.watch import figures_of, verdict_on
+from llmgwd.protocol.views import (
+    ArmView,
+    CanaryView,
+    JobView,
+    MetricView,
+    ModelView,
+    OriginView,
+    ReplicaView,
+    VerdictView,
+)
+from llmgwd.verdict.figures import MetricFigures
+from llmgwd.verdict.report import Report
+from llmgwd.verdict.sketch import quantile
 
 
 def job_view(job: Job) -> JobView:
@@ -71,7 +84,9 @@ def model_view(services: Services, model: Model) -> ModelView:
 def canary_view(services: Services, canary: Canary) -> CanaryView:
     stable = services.dataplane.tally.of(canary, Arm.STABLE)
     candidate = services.dataplane.tally.of(canary, Arm.CANARY)
-    verdict = verdict_on(services, canary)
+    now = canary.ended or services.now()
+    report = services.dataplane.bench.report(canary, now, services.settings.canary.min_age)
+    next_words, next_at = _next(services, canary, report)
     job = services.store.jobs.of(canary.model)
     return CanaryView(
         id=canary.id,
@@ -87,30 +102,66 @@ def canary_view(services: Services, canary: Canary) -> CanaryView:
         ended=canary.ended,
         stable=_arm_view(stable),
         canary=_arm_view(candidate),
-        verdict=VerdictView(VerdictState(verdict.state), verdict.sentence),
-        next=_next(services, canary),
+        verdict=_verdict_view(report),
+        next=next_words,
+        next_at=next_at,
+        tokens_share_real=_part(candidate.completion_tokens, stable.completion_tokens),
+        steps=canary.plan.steps,
+        step=canary.progress.step if canary.progress else 0,
+        paused=canary.progress is not None and canary.progress.paused_at is not None,
+        auto_promote=canary.plan.auto_promote,
+        limits=dict(services.dataplane.bench.limits(canary.id)),
         reason=canary.reason,
         job=job.id if job else None,
     )
 
 
 def _real_share(stable: ArmSample, candidate: ArmSample) -> float | None:
-    ours = sum(candidate.outcomes.values())
     # A rescued request is the canary's in the split, whoever answered it in the end.
-    total = ours + sum(stable.outcomes.values())
-    return 100 * ours / total if total else None
+    return _part(sum(candidate.outcomes.values()), sum(stable.outcomes.values()))
+
+
+def _part(ours: int, theirs: int) -> float | None:
+    return 100 * ours / (ours + theirs) if ours + theirs else None
+
+
+def _verdict_view(report: Report | None) -> VerdictView:
+    if report is None:
+        return VerdictView(VerdictState.UNDECIDED, "nothing is known of it")
+    return VerdictView(
+        VerdictState(report.state),
+        report.sentence,
+        tuple(_metric_view(figures) for figures in report.metrics),
+        report.need.requests,
+        report.need.seconds,
+    )
+
+
+def _metric_view(figures: MetricFigures) -> MetricView:
+    return MetricView(
+        metric=figures.metric,
+        state=figures.state,
+        limit=figures.limit,
+        canary_n=figures.canary_n,
+        stable_n=figures.stable_n,
+        canary_value=figures.canary_value,
+        stable_value=figures.stable_value,
+        low=figures.low,
+        high=figures.high,
+    )
 
 
 def _arm_view(sample: ArmSample) -> ArmView:
-    figures: Figures = figures_of(sample)
+    requests = judged(sample)
+    token_time = quantile(sample.token_time, 0.5)
     return ArmView(
         revision=sample.revision,
-        requests=judged(sample),
+        requests=requests,
         outcomes=dict(sample.outcomes),
-        bad_share=bad(sample) / judged(sample) if judged(sample) else None,
-        length_share=figures.length_share,
-        ttft_s=figures.ttft_s,
-        tokens_per_s=figures.tokens_per_s,
+        bad_share=bad(sample) / requests if requests else None,
+        length_share=sample.length_limited / requests if requests else None,
+        ttft_s=quantile(sample.ttft, 0.5),
+        tokens_per_s=1 / token_time if token_time else None,
         prompt_tokens=sample.prompt_tokens,
         completion_tokens=sample.completion_tokens,
         forced=sample.forced,
@@ -118,24 +169,24 @@ def _arm_view(sample: ArmSample) -> ArmView:
     )
 
 
-def _next(services: Services, canary: Canary) -> str:
-    """What happens next, or why nothing does."""
+def _next(services: Services, canary: Canary, report: Report | None) -> tuple[str, datetime | None]:
+    """What happens next and when, or why nothing does."""
     match canary.phase:
         case CanaryPhase.PREPARING:
-            return "gets its share once it has answered"
+            return "gets its share once it has answered", None
         case CanaryPhase.SERVING if not services.fleet.ready(canary.name):
             said = "; ".join(each.detail for each in services.fleet.of(canary.name) if each.detail)
-            return f"stable serves everything until its replica is ready again: {said or 'it is starting'}"
+            return f"stable serves everything until its replica is ready again: {said or 'it is starting'}", None
         case CanaryPhase.SERVING if canary.share == 0:
-            return f"nothing: its share is 0; `llmgw ctl model percent {canary.model} N` gives it requests"
-        case CanaryPhase.SERVING:
-            every = services.settings.canary.every
-            return (
-                f"looked at every {every:g} s: taken out when it is worse; "
-                f"otherwise it waits for `llmgw ctl model promote {canary.model}` or `abort`"
-            )
+            how = f"`llmgw ctl model percent {canary.model} N` gives it requests"
+            return f"nothing: its share is 0; {how}", None
+        case CanaryPhase.SERVING if canary.progress is not None and report is not None:
+            move = next_move(canary.plan, canary.progress, VerdictState(report.state), services.now())
+            if isinstance(move, Wait):
+                return move.why, move.until
+            return "acts at the next look", None
         case CanaryPhase.PROMOTING:
-            return "its replica becomes the model's"
+            return "its replica becomes the model's", None
         case CanaryPhase.REMOVING:
-            return "is being taken out"
-    return "nothing: it has ended"
+            return "is being taken out", None
+    return "nothing: it has ended", None

@@ -1,6 +1,7 @@
 """The verbs: each checks what the present state allows (K2), then changes it or starts the job that does."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 
@@ -9,15 +10,19 @@ from llmgwd.domain.canary import Canary, CanaryEvent, after, already_promoted, c
 from llmgwd.domain.catalog import Model, check_new_name, moved_back, names
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
+from llmgwd.domain.plan import Progress, check_plan, resumed
 from llmgwd.engines.templates import find_engine
 from llmgwd.jobs.acquire import check_choice, no_repository
+from llmgwd.jobs.canary import plan_of
 from llmgwd.jobs.promote import check_ready
 from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner, busy
 from llmgwd.jobs.services import Services
+from llmgwd.jobs.share import give_share
 from llmgwd.jobs.take_out import take_out
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState
+from llmgwd.verdict.limits import LimitError, complete, written
 
 
 @dataclass
@@ -47,6 +52,8 @@ class Verbs:
     async def canary(self, request: m.StartCanary, by: str) -> m.Started:
         check_share(request.percent)
         check_choice(request.weights)
+        check_limits(request.limits)
+        check_plan(plan_of(request), of_steps=bool(request.steps))
         model = self._changeable(request.name)
         self._check_no_canary(model)
         chosen = request.weights
@@ -55,26 +62,61 @@ class Verbs:
         return self._start(JobKind.CANARY, model.name, by, request)
 
     async def percent(self, request: m.SetPercent, by: str) -> m.Done:
+        """A person's share holds a plan that would have given another."""
         check_share(request.percent)
         services = self.services
-        with services.store.transaction():
-            model = self._changeable(request.name)
-            canary = services.store.canaries.of(model.name)
-            if canary is None:
-                raise no_canary(model.name, "give a share to")
-            if canary.phase not in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
-                after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
-            changed = msgspec.structs.replace(canary, share=request.percent)
-            services.store.canaries.put(changed)
-            event = services.log_event(
-                by, EventKind.CANARY_SHARE, model.name, before=f"{canary.share:g} %", after=f"{changed.share:g} %"
-            )
-        await services.dataplane.publish()
-        services.feed.publish(changed.id)
-        services.announce(event)
+        model = self._changeable(request.name)
+        canary = services.store.canaries.of(model.name)
+        progress = canary.progress if canary else None
+        holds = canary is not None and progress is not None and not progress.paused_at and len(canary.plan.steps) > 1
+        if holds and progress is not None:
+            progress = msgspec.structs.replace(progress, paused_at=services.now())
+        changed = await give_share(services, model.name, request.percent, by=by, progress=progress)
         when = "" if changed.phase is CanaryPhase.SERVING else " once it is ready"
+        held = f"; its plan is held, go on with `llmgw ctl model resume {model.name}`" if holds else ""
         return m.Done(
-            f"{changed.name} gets {changed.share:g} % of {model.name}'s requests{when}", canary_view(services, changed)
+            f"{changed.name} gets {changed.share:g} % of {model.name}'s requests{when}{held}",
+            canary_view(services, changed),
+        )
+
+    async def pause(self, request: m.PausePlan, by: str) -> m.Done:
+        now = self.services.now()
+        canary = self._with_plan(request.name, "pause")
+        if canary.progress is not None and canary.progress.paused_at is not None:
+            return m.Done(f"{canary.name}'s plan is paused already", canary_view(self.services, canary))
+        changed = self._progress(canary, msgspec.structs.replace(_progress_of(canary, now), paused_at=now))
+        self._tell(changed, by, EventKind.CANARY_PAUSED, f"at {canary.share:g} %")
+        return m.Done(f"{canary.name}'s plan is paused; it is judged on", canary_view(self.services, changed))
+
+    async def resume(self, request: m.ResumePlan, by: str) -> m.Done:
+        now = self.services.now()
+        canary = self._with_plan(request.name, "resume")
+        if canary.progress is None or canary.progress.paused_at is None:
+            return m.Done(f"{canary.name}'s plan is not paused", canary_view(self.services, canary))
+        changed = self._progress(canary, resumed(canary.progress, now))
+        self._tell(changed, by, EventKind.CANARY_RESUMED, f"at {canary.share:g} %")
+        return m.Done(f"{canary.name}'s plan goes on", canary_view(self.services, changed))
+
+    async def limits(self, request: m.SetLimits, by: str) -> m.Done:
+        services = self.services
+        canary = self._with_plan(request.name, "put limits on")
+        known = check_limits(request.limits)
+        before = services.dataplane.bench.limits(canary.id)
+        with services.store.transaction():
+            changed = services.dataplane.bench.change_limits(canary.id, known)
+            if not changed:
+                return m.Done(f"{canary.name} has these limits already", canary_view(services, canary))
+            event = services.log_event(
+                by,
+                EventKind.CANARY_LIMITS,
+                canary.model,
+                before=", ".join(f"{name} {written(name, before.get(name))}" for name in changed),
+                after=", ".join(f"{name} {written(name, known[name])}" for name in changed),
+            )
+        services.announce(event)
+        return m.Done(
+            f"{canary.name} is judged anew by {', '.join(f'{name} {written(name, known[name])}' for name in changed)}",
+            canary_view(services, canary),
         )
 
     async def promote(self, request: m.Promote, by: str) -> m.Started:
@@ -141,6 +183,25 @@ class Verbs:
             raise busy(job)
         raise _has_canary(canary)
 
+    def _with_plan(self, name: str, verb: str) -> Canary:
+        """The canary that a model has and that is not on its way out or up."""
+        model = self._changeable(name)
+        canary = self.services.store.canaries.of(model.name)
+        if canary is None:
+            raise no_canary(model.name, verb)
+        if canary.phase not in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
+            after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
+        return canary
+
+    def _progress(self, canary: Canary, progress: Progress) -> Canary:
+        changed = msgspec.structs.replace(canary, progress=progress)
+        self.services.store.canaries.put(changed)
+        self.services.feed.publish(canary.id)
+        return changed
+
+    def _tell(self, canary: Canary, by: str, what: EventKind, after_: str) -> None:
+        self.services.announce(self.services.log_event(by, what, canary.model, after=after_))
+
     def _is_promoted(self, model: Model) -> LlmgwError | None:
         """The refusal when the model's last canary is what it serves now."""
         last = next(iter(self.services.store.canaries.all(model.name, limit=1)), None)
@@ -170,6 +231,19 @@ class Verbs:
                 adding = msgspec.msgpack.decode(job.args, type=m.AddModel)
                 taken |= {adding.name, *adding.aliases}
         return taken
+
+
+def _progress_of(canary: Canary, now: datetime) -> Progress:
+    return canary.progress or Progress(since=now)
+
+
+def check_limits(limits: dict[str, float | None]) -> dict[str, float | None]:
+    """The limits themselves. Raises LlmgwError for one that does not exist or cannot be."""
+    try:
+        complete(limits)
+    except LimitError as error:
+        raise unusable("bad_limit", str(error)) from error
+    return limits
 
 
 def _has_canary(canary: Canary) -> LlmgwError:

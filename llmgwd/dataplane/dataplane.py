@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 
+from llmgwd.dataplane.bench import Bench
 from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.routes import routing_table
 from llmgwd.dataplane.tally import Tally
@@ -14,6 +15,7 @@ from llmgwd.dataplane.workers import Workers
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import Replica
+from llmgwd.protocol.link import Report
 from llmgwd.store.store import Store
 
 log = logging.getLogger(__name__)
@@ -36,16 +38,35 @@ def read_keys(path: Path | None) -> tuple[bytes, ...] | None:
 class Dataplane:
     """Publishes the routing table and says when a replica has no request left."""
 
-    def __init__(self, store: Store, fleet: Fleet, link: Link, workers: Workers, tally: Tally) -> None:
+    def __init__(self, store: Store, fleet: Fleet, link: Link, workers: Workers, tally: Tally, bench: Bench) -> None:
         self._store = store
         self._fleet = fleet
         self._workers = workers
         self.link = link
         self.tally = tally
+        self.bench = bench
+        self.suspicion = anyio.Event()
+        """Set when a canary gave a bad answer: it may be looked at without waiting for the next look."""
         self.key_hashes: tuple[bytes, ...] | None = None
         self._version = 0
         self._publishing = anyio.Lock()
         self._wanted = anyio.Event()
+
+    def take(self, report: Report) -> None:
+        """What a worker counted."""
+        self.tally.add(report.samples)
+        if self.bench.add(report.looks):
+            self.suspicion.set()
+
+    def save(self) -> None:
+        """Writes what was counted; to be called in a transaction."""
+        self.tally.save()
+        self.bench.save()
+
+    def forget(self, canary: str) -> None:
+        """Saves and drops what was counted of a canary that ended; to be called in a transaction."""
+        self.tally.forget(canary)
+        self.bench.forget(canary)
 
     def wish(self) -> None:
         """Asks for the table to be published soon; many wishes become one."""

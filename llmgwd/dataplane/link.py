@@ -25,7 +25,7 @@ from llmgwd.protocol.link import (
     ToWorker,
     WorkerHello,
 )
-from llmgwd.protocol.samples import Arm, ArmSample
+from llmgwd.protocol.samples import Arm
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Load:
 class Link:
     """Owns the link socket. `take` and `totals` get each sample once, however often a worker sends it."""
 
-    def __init__(self, path: Path, take: Callable[[tuple[ArmSample, ...]], None], totals: Totals) -> None:
+    def __init__(self, path: Path, take: Callable[[Report], None], totals: Totals) -> None:
         self._path = path
         self._take = take
         self._totals = totals
@@ -208,7 +208,7 @@ class Link:
         worker.lines = report.lines
         if report.seq > self._last_seq.get(worker.name, 0):
             self._last_seq[worker.name] = report.seq
-            self._take(report.samples)
+            self._take(report)
             self._totals.add(report.samples)
         await self._send(worker, ReportTaken(report.seq))
 

@@ -30,7 +30,12 @@ def routing_table(
                 stable=ArmRoute(model.origin.short, _replicas(ready(model.name))),
                 canary=None
                 if canary is None
-                else CanaryRoute(canary.id, canary.share, ArmRoute(canary.origin.short, _replicas(ready(canary.name)))),
+                else CanaryRoute(
+                    canary.id,
+                    canary.share,
+                    ArmRoute(canary.origin.short, _replicas(ready(canary.name))),
+                    canary.look_s,
+                ),
             )
         )
     return Routes(version, tuple(routes), key_hashes)

@@ -7,6 +7,7 @@ import msgspec
 
 from llmgwd.domain.catalog import Origin, canary_name
 from llmgwd.domain.errors import LlmgwError, refused, unusable
+from llmgwd.domain.plan import Plan, Progress
 from llmgwd.protocol.states import CanaryPhase
 
 
@@ -36,6 +37,11 @@ class Canary(msgspec.Struct, frozen=True):
     """While it is being removed: what it will have ended as."""
     ended: datetime | None = None
     reason: str = ""
+    plan: Plan = Plan((0.0,))
+    progress: Progress | None = None
+    """None until it serves."""
+    look_s: float = 30.0
+    """Length of a look: fixed for its life, since the evidence is kept by look."""
 
     @property
     def name(self) -> str:

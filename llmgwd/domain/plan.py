@@ -1,19 +1,11 @@
 """A canary's plan: which share comes next and when, and what follows the last one."""
 
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 import msgspec
 
 from llmgwd.domain.errors import unusable
-from llmgwd.protocol.states import VerdictState
-
-
-class OnDeadline(StrEnum):
-    """What becomes of a canary that is still undecided at its deadline."""
-
-    HOLD = "hold"
-    ABORT = "abort"
+from llmgwd.protocol.states import OnDeadline, VerdictState
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -106,14 +98,12 @@ def resumed(progress: Progress, now: datetime) -> Progress:
     return msgspec.structs.replace(progress, paused_at=None, step_since=step_since)
 
 
-def check_plan(plan: Plan) -> None:
-    """Raises LlmgwError unless the plan can be carried out."""
-    if not plan.steps:
-        raise unusable("bad_steps", "a plan needs at least one step: give --steps 5,25,50")
+def check_plan(plan: Plan, *, of_steps: bool = True) -> None:
+    """Raises LlmgwError unless the plan can be carried out. Not `of_steps`: it is one share, which may be 0."""
     for before, after in zip(plan.steps, plan.steps[1:], strict=False):
-        if after <= before:
+        if not after > before:
             raise unusable("bad_steps", f"steps must rise, and {after:g} does not come after {before:g}")
-    for step in plan.steps:
+    for step in plan.steps if of_steps else ():
         if not 0 < step <= 100:
             raise unusable("bad_steps", f"a step of {step:g} % is not possible: give percents above 0, up to 100")
     for name, seconds in (("hold", plan.hold_s), ("deadline", plan.deadline_s)):

@@ -67,6 +67,8 @@ class Exchange(Passage):
             model = find_model(self._gateway.table, self._ask.model)
             self._choice = self._gateway.splits.choose(model, self._ask.session, self._head.arm)
             self._times.start()
+            self._times.streams = self._ask.stream
+            self._gateway.ledger.arrived(self._choice, self._ask.session, self._times)
             self._attempt(Place.NEW)
         except RefusedError as refusal:
             self._refuse(refusal)
@@ -236,6 +238,7 @@ class Exchange(Passage):
 
     def _refuse(self, refusal: RefusedError) -> None:
         """Answers with the gateway's own error; no arm is charged for it."""
+        self._gateway.ledger.dropped(self._times)
         self._drop_attempt()
         keep = self._client.refuse(refusal, self._head)
         self._has_ended = True

@@ -3,12 +3,13 @@
 import time
 from typing import TYPE_CHECKING
 
+from llmgwd.gateway.looks import LookKey, Looks
 from llmgwd.gateway.meter import Facts
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
 from llmgwd.verdict.sketch import bucket
 
 if TYPE_CHECKING:
-    from llmgwd.gateway.routing import Cause
+    from llmgwd.gateway.routing import Cause, Choice
     from llmgwd.gateway.table import ArmEntry
 
 ArmKey = tuple[str, Arm, str, str, bool]
@@ -18,9 +19,12 @@ ArmKey = tuple[str, Arm, str, str, bool]
 class Times:
     """When one request came to what, by the monotonic clock."""
 
-    __slots__ = ("asked_at", "came_at", "waited_s", "waits_since", "was_paused")
+    __slots__ = ("asked_at", "came_at", "look", "streams", "waited_s", "waits_since", "was_paused")
 
     def __init__(self) -> None:
+        self.look: LookKey | None = None
+        """The look that it is counted in, until what became of it is."""
+        self.streams = False
         self.came_at = 0.0
         self.asked_at = 0.0
         """When a replica had room for it."""
@@ -111,13 +115,14 @@ class _Tally:
 class Ledger:
     """Takes one entry a request; `take` hands over all of it and starts anew."""
 
-    __slots__ = ("_tallies",)
+    __slots__ = ("_tallies", "looks")
 
     def __init__(self) -> None:
         self._tallies: dict[ArmKey, _Tally] = {}
+        self.looks = Looks()
 
     def __bool__(self) -> bool:
-        return bool(self._tallies)
+        return bool(self._tallies) or bool(self.looks)
 
     def take(self) -> tuple[ArmSample, ...]:
         tallies, self._tallies = self._tallies, {}
@@ -133,6 +138,7 @@ class Ledger:
     def outcome(self, arm: "ArmEntry", cause: "Cause", outcome: Outcome, facts: Facts | None, times: Times) -> None:
         """One request of an arm ended. Paces stay out when the client, not the engine, set them."""
         key = arm.key
+        self._tell_look(arm, cause, outcome, facts, times)
         if not cause.is_compared:
             # They still say how many there were, beside the figures that they must not touch.
             tally = self._tally(key)
@@ -145,6 +151,33 @@ class Ledger:
             _count(tally.waited, times.waited_s)
         if facts is not None:
             _add(tally, outcome, facts, times)
+
+    def arrived(self, choice: "Choice", session: bytes, times: Times) -> None:
+        """A request whose arm was chosen; counted where both arms could have had it."""
+        model = choice.model
+        if choice.cause.is_compared and model.share > 0 and model.canary is not None and model.canary.replicas:
+            times.look = self.looks.arrived(model, choice.arm.arm, session)
+
+    def dropped(self, times: Times) -> None:
+        """It ended without an outcome."""
+        look, times.look = times.look, None
+        if look is not None:
+            self.looks.left(look, None)
+
+    def _tell_look(self, arm: "ArmEntry", cause: "Cause", outcome: Outcome, facts: Facts | None, times: Times) -> None:
+        look = times.look
+        if look is None or not cause.is_compared or look.arm is not arm.arm or look.canary != arm.key[3]:
+            # Sent elsewhere by a newer table: it says nothing of the arm that it was counted on.
+            self.dropped(times)
+            return
+        times.look = None
+        first_s = ttft_s(facts, times.asked_at) if facts is not None else None
+        if outcome is Outcome.CANCELLED:
+            waits = times.streams and first_s is None
+            self.looks.left(look, time.monotonic() - times.asked_at if waits else first_s)
+        else:
+            each_s = token_time_s(facts) if facts is not None and not times.was_paused else None
+            self.looks.ended(look, outcome, facts, first_s, each_s)
 
     def _tally(self, key: ArmKey) -> _Tally:
         tally = self._tallies.get(key)

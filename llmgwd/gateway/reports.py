@@ -60,6 +60,7 @@ class Reports:
             routes_version=gateway.table.version if gateway.table is not None else 0,
             in_flight=in_flight,
             samples=gateway.ledger.take(),
+            looks=gateway.ledger.looks.take(),
             lines=lines,
         )
         return self._unacknowledged

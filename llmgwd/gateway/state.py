@@ -45,6 +45,7 @@ class Gateway:
         """Replaces the table. From here on no request is sent by an older one: see `Exchange`."""
         table = Table(routes, self._replica)
         self.table = table
+        self.ledger.looks.keep_only(table.canaries)
         drained = False
         for route, replica in list(self._fleet.items()):
             if replica in table.replicas:

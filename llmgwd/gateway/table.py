@@ -10,7 +10,7 @@ from llmgwd.gateway.heads import HeadParser
 from llmgwd.gateway.ledger import ArmKey
 from llmgwd.gateway.lines import LineKey
 from llmgwd.gateway.upstream import Pool
-from llmgwd.protocol.link import ArmRoute, ModelRoute, ReplicaRoute, Routes
+from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute, Routes
 from llmgwd.protocol.samples import Arm
 
 
@@ -68,13 +68,16 @@ def _in_flight(replica: Replica) -> int:
 class ModelEntry:
     """A model by any of its names."""
 
-    __slots__ = ("canary", "name", "share_parts", "stable")
+    __slots__ = ("canary", "canary_id", "look_s", "name", "share", "share_parts", "stable")
 
-    def __init__(self, name: str, stable: ArmEntry, canary: ArmEntry | None, share_parts: int) -> None:
+    def __init__(self, name: str, stable: ArmEntry, canary: ArmEntry | None, route: CanaryRoute | None) -> None:
         self.name = name
         self.stable = stable
         self.canary = canary
-        self.share_parts = share_parts
+        self.canary_id = route.id if route is not None else ""
+        self.look_s = route.look_s if route is not None else 30.0
+        self.share = route.share if route is not None else 0.0
+        self.share_parts = parts(self.share)
 
 
 class Table:
@@ -101,7 +104,7 @@ class Table:
             for each in arm.replicas:
                 self.arms_of[each] = (*self.arms_of.get(each, ()), arm)
         self.replicas = frozenset(self.arms_of)
-        self.replica_ids = frozenset(replica.id for replica in self.replicas)
+        self.canaries = frozenset(entry.canary_id for entry in entries if entry.canary_id)
 
     def admits(self, key_digest: bytes) -> bool:
         """Whether a key of that SHA-256 is known; every hash is compared, in constant time."""
@@ -124,6 +127,5 @@ def _entry(route: ModelRoute, replica: Callable[[ReplicaRoute], Replica]) -> Mod
         return ArmEntry(kind, key, tuple(replica(each) for each in arm_route.replicas))
 
     stable = arm(Arm.STABLE, route.stable)
-    if route.canary is None:
-        return ModelEntry(route.name, stable, None, 0)
-    return ModelEntry(route.name, stable, arm(Arm.CANARY, route.canary.arm), parts(route.canary.share))
+    canary = arm(Arm.CANARY, route.canary.arm) if route.canary is not None else None
+    return ModelEntry(route.name, stable, canary, route.canary)

@@ -5,6 +5,7 @@ import msgspec
 from llmgwd.domain.canary import Canary, CanaryEvent, after
 from llmgwd.domain.catalog import candidate
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.plan import Plan, Progress
 from llmgwd.engines import probe
 from llmgwd.jobs.acquire import asked, checksums, repository, weights
 from llmgwd.jobs.run import Run
@@ -32,11 +33,15 @@ async def catalog(run: Run) -> str:
                 model=model.name,
                 origin=run.origin,
                 stable_origin=model.origin,
-                share=request.percent,
+                share=plan_of(request).steps[0],
                 by=run.job.by,
                 started=services.now(),
+                plan=plan_of(request),
+                look_s=float(services.settings.canary.every),
             )
         )
+        limits = {**services.settings.canary.limits, **request.limits}
+        services.dataplane.bench.open(run.job.id, limits, services.settings.canary.every)
         event = services.log_event(
             run.job.by, EventKind.CANARY_STARTED, model.name, before=model.origin.short, after=run.origin.short
         )
@@ -75,7 +80,8 @@ async def split(run: Run) -> str:
     services = run.services
     with services.store.transaction():
         canary = _canary(run)
-        serving = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.READY))
+        progress = Progress(since=services.now(), paused_at=canary.progress.paused_at if canary.progress else None)
+        serving = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.READY), progress=progress)
         services.store.canaries.put(serving)
         event = services.log_event(
             run.job.by, EventKind.CANARY_SHARE, canary.model, before="0 %", after=f"{canary.share:g} %", why="ready"
@@ -99,6 +105,17 @@ async def undo(run: Run, why: str) -> None:
         ending = CanaryPhase.ABORTED if run.cancellation else CanaryPhase.FAILED
         by = run.cancellation.by if run.cancellation else "llmgw"
         await take_out(services, canary.id, by=by, ending=ending, reason=why)
+
+
+def plan_of(request: StartCanary) -> Plan:
+    """What was asked for; without steps it is the one share."""
+    return Plan(
+        steps=request.steps or (request.percent,),
+        hold_s=request.hold_s,
+        auto_promote=request.auto_promote,
+        deadline_s=request.deadline_s,
+        on_deadline=request.on_deadline,
+    )
 
 
 def _request(run: Run) -> StartCanary:

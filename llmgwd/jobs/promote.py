@@ -70,7 +70,7 @@ async def canary(run: Run) -> str:
                 reason=f"promoted by {run.job.by}",
             )
         )
-        services.dataplane.tally.forget(ending.id)
+        services.dataplane.forget(ending.id)
     services.feed.publish(ending.id)
     return f"{ending.name} is {ending.model} now"
 

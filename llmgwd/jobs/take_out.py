@@ -82,6 +82,6 @@ def _ended(services: Services, canary: Canary) -> Canary:
     with services.store.transaction():
         services.store.canaries.put(ended)
         services.store.models.delete(canary.name)
-        services.dataplane.tally.forget(canary.id)
+        services.dataplane.forget(canary.id)
     services.feed.publish(canary.id)
     return ended

@@ -7,7 +7,7 @@ numbered per worker; the worker keeps a report until `ReportTaken` names it and 
 
 import msgspec
 
-from llmgwd.protocol.samples import Arm, ArmSample
+from llmgwd.protocol.samples import Arm, ArmSample, LookSample
 
 LINK_VERSION = 1
 
@@ -38,6 +38,8 @@ class CanaryRoute(msgspec.Struct, frozen=True, omit_defaults=True):
     share: float
     """Percent of the model's requests, 0–100."""
     arm: ArmRoute
+    look_s: float = 30.0
+    """Length of a look: both arms are compared by the requests that arrived in the same one."""
 
 
 class ModelRoute(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -104,6 +106,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     routes_version: int
     in_flight: dict[str, int]
     samples: tuple[ArmSample, ...] = ()
+    looks: tuple[LookSample, ...] = ()
     lines: tuple[LineLength, ...] = ()
     """The lines that are not empty."""
 

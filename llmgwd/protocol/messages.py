@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from llmgwd.protocol.exit_status import ExitStatus
+from llmgwd.protocol.states import OnDeadline
 from llmgwd.protocol.views import CanaryView, EventView, JobView, ModelView, StatusView, UpdateView
 
 PROTOCOL_VERSION = 1
@@ -73,6 +74,15 @@ class StartCanary(msgspec.Struct, frozen=True, tag=True):
     weights: WeightsChoice = WeightsChoice()
     engine_args: tuple[str, ...] | None = None
     again: bool = False
+    steps: tuple[float, ...] = ()
+    """Shares in percent, one after the other, in place of `percent`."""
+    hold_s: float = 0.0
+    """How long each step is held."""
+    auto_promote: bool = False
+    deadline_s: float | None = None
+    on_deadline: OnDeadline = OnDeadline.HOLD
+    limits: dict[str, float | None] = {}
+    """Over the configuration's; null: not judged."""
 
 
 class SetPercent(msgspec.Struct, frozen=True, tag=True):
@@ -80,6 +90,25 @@ class SetPercent(msgspec.Struct, frozen=True, tag=True):
 
     name: str
     percent: float
+
+
+class PausePlan(msgspec.Struct, frozen=True, tag=True):
+    """Holds a canary's plan where it is; it is judged on. Answered by `Done`."""
+
+    name: str
+
+
+class ResumePlan(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Done`."""
+
+    name: str
+
+
+class SetLimits(msgspec.Struct, frozen=True, tag=True):
+    """Changes limits of a running canary, those named. Answered by `Done`."""
+
+    name: str
+    limits: dict[str, float | None]
 
 
 class Promote(msgspec.Struct, frozen=True, tag=True):
@@ -172,6 +201,9 @@ Request = (
     | RemoveModel
     | StartCanary
     | SetPercent
+    | PausePlan
+    | ResumePlan
+    | SetLimits
     | Promote
     | Abort
     | Update

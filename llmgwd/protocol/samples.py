@@ -67,3 +67,28 @@ class ArmSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds in line of the requests that stood in one."""
     apart: bool = False
     """Whether these requests forced their arm, stood in for the other, or were rescued: in no comparison."""
+
+
+class LookSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became, since the last report, of the requests of one arm that arrived in one look under one share.
+
+    Only requests whose arm the split chose are in it. The fields are those of `llmgwd.verdict.counts.ArmCounts`, the
+    histograms' cells those of `llmgwd.verdict.scale.cell`.
+    """
+
+    canary: str
+    arm: Arm
+    look: int
+    """Arrival, in seconds of the wall clock, // the look's length."""
+    share: float
+    """Percent that the canary was given when they were split."""
+    arrived: int = 0
+    ended: int = 0
+    cancelled: int = 0
+    bad: int = 0
+    length_limited: int = 0
+    degenerate: int = 0
+    rejected: int = 0
+    keys: int = 0
+    ttft: dict[int, int] = {}
+    token_time: dict[int, int] = {}

@@ -65,6 +65,10 @@ class EventKind(StrEnum):
     MOVE_UNDONE = "move_undone"
     CANARY_STARTED = "canary_started"
     CANARY_SHARE = "canary_share"
+    CANARY_PAUSED = "canary_paused"
+    CANARY_RESUMED = "canary_resumed"
+    CANARY_LIMITS = "canary_limits"
+    CANARY_UNDECIDED = "canary_undecided"
     CANARY_PROMOTED = "canary_promoted"
     CANARY_ABORTED = "canary_aborted"
     CANARY_ROLLED_BACK = "canary_rolled_back"
@@ -74,3 +78,10 @@ class EventKind(StrEnum):
     JOB_FAILED = "job_failed"
     JOB_CANCELLED = "job_cancelled"
     NEWER_WEIGHTS = "newer_weights"
+
+
+class OnDeadline(StrEnum):
+    """What becomes of a canary that is still undecided at its deadline."""
+
+    HOLD = "hold"
+    ABORT = "abort"

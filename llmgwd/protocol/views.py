@@ -109,9 +109,33 @@ class ArmView(msgspec.Struct, frozen=True):
     rescued: int
 
 
+class MetricView(msgspec.Struct, frozen=True):
+    """One thing that is judged.
+
+    Shares are 0–1 and `low`, `high` bound the difference of the arms; times are seconds (`speed`: per output token, so
+    that more is worse everywhere) and `low`, `high` bound their ratio. The interval holds at every look.
+    """
+
+    metric: str
+    state: str
+    """`worse`, `within`, `undecided` or `off`."""
+    limit: float | None
+    canary_n: int
+    stable_n: int
+    canary_value: float | None
+    stable_value: float | None
+    low: float | None
+    high: float | None
+
+
 class VerdictView(msgspec.Struct, frozen=True):
     state: VerdictState
     sentence: str
+    metrics: tuple[MetricView, ...] = ()
+    needs_requests: int | None = None
+    """Canary requests until it is fine, if it goes on like this; null: not to be said."""
+    needs_s: float | None = None
+    """The time that takes at today's rate."""
 
 
 class CanaryView(msgspec.Struct, frozen=True):
@@ -133,6 +157,15 @@ class CanaryView(msgspec.Struct, frozen=True):
     verdict: VerdictView
     next: str
     """What happens next, or why nothing does."""
+    next_at: datetime | None = None
+    """When, where that is known."""
+    tokens_share_real: float | None = None
+    """Percent of the model's output tokens that the canary gave."""
+    steps: tuple[float, ...] = ()
+    step: int = 0
+    paused: bool = False
+    auto_promote: bool = False
+    limits: dict[str, float | None] = {}
     reason: str = ""
     """Why it ended."""
     job: str | None = None

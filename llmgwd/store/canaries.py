@@ -7,9 +7,11 @@ import msgspec
 
 from llmgwd.domain.canary import FINAL, Canary
 from llmgwd.protocol.samples import Arm, ArmSample
+from llmgwd.verdict.evidence import Evidence
 
 _decode = msgspec.json.Decoder(Canary).decode
 _decode_sample = msgspec.json.Decoder(ArmSample).decode
+_decode_evidence = msgspec.json.Decoder(Evidence).decode
 _RUNS = "phase NOT IN ({})".format(", ".join(f"'{phase.value}'" for phase in sorted(FINAL)))
 
 
@@ -73,6 +75,17 @@ class Canaries:
         self._connection.execute(
             "INSERT INTO samples VALUES (?, ?, ?) ON CONFLICT (canary, arm) DO UPDATE SET record = excluded.record",
             (canary, arm.value, msgspec.json.encode(sample).decode()),
+        )
+
+    def evidence(self, canary: str) -> Evidence | None:
+        """What its verdict rests on, as last saved."""
+        row = self._connection.execute("SELECT record FROM evidence WHERE canary = ?", (canary,)).fetchone()
+        return _decode_evidence(row[0]) if row else None
+
+    def put_evidence(self, canary: str, evidence: Evidence) -> None:
+        self._connection.execute(
+            "INSERT INTO evidence VALUES (?, ?) ON CONFLICT (canary) DO UPDATE SET record = excluded.record",
+            (canary, msgspec.json.encode(evidence).decode()),
         )
 
     def _select(self, rest: str, **values: object) -> sqlite3.Cursor:

@@ -38,6 +38,7 @@ MIGRATIONS: tuple[str, ...] = (
     END;
     CREATE TABLE samples (canary TEXT NOT NULL, arm TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (canary, arm));
     """,
+    "CREATE TABLE evidence (canary TEXT PRIMARY KEY, record TEXT NOT NULL);",
 )
 
 

@@ -45,7 +45,7 @@ class Bench:
         self.path = folder / "link.sock"
         self.taken: list[ArmSample] = []
         self.totals = Totals(anyio.current_time)
-        self.link = Link(self.path, self.taken.extend, self.totals)
+        self.link = Link(self.path, lambda report: self.taken.extend(report.samples), self.totals)
 
     @asynccontextmanager
     async def worker(self, name: str = "w") -> AsyncIterator[Worker]:

@@ -35,7 +35,7 @@ class Gateway:
         self.samples: list[ArmSample] = []
         self.port = free_port()
         self.totals = Totals(anyio.current_time)
-        self.link = Link(folder / "link.sock", self.samples.extend, self.totals)
+        self.link = Link(folder / "link.sock", lambda report: self.samples.extend(report.samples), self.totals)
         settings = GatewaySettings(listen=Address("127.0.0.1", self.port), workers=workers, max_in_flight=64)
         self.workers = Workers(settings, folder / "link.sock", folder, {})
         self.metrics = Metrics(self.totals, self.link)

@@ -7,7 +7,6 @@ from llmgwd.domain.plan import (
     GiveShare,
     GiveUp,
     Move,
-    OnDeadline,
     Plan,
     Progress,
     PromoteIt,
@@ -17,7 +16,7 @@ from llmgwd.domain.plan import (
     next_move,
     resumed,
 )
-from llmgwd.protocol.states import VerdictState
+from llmgwd.protocol.states import OnDeadline, VerdictState
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 UNDECIDED, FINE = VerdictState.UNDECIDED, VerdictState.FINE
@@ -108,7 +107,6 @@ def test_a_pause_does_not_count_towards_the_hold() -> None:
 @pytest.mark.parametrize(
     ("plan", "says"),
     [
-        (Plan(()), "at least one"),
         (Plan((5, 5)), "must rise"),
         (Plan((50, 25)), "must rise"),
         (Plan((0, 5)), "step of 0 %"),

@@ -28,6 +28,8 @@ class Behaviour:
     """Of completions; /health is not touched by it."""
     fail_after: int | None = None
     """This many completions are answered, the rest get status 500."""
+    refuse_after: int | None = None
+    """This many completions are answered, the rest get status 400."""
     token_s: float = 0.0
     first_token_s: float = 0.0
     load_s: float = 0.0
@@ -75,6 +77,8 @@ class Handler(BaseHTTPRequestHandler):
         number = self.server.count()
         if behaviour.fail_after is not None and number > behaviour.fail_after:
             self._json(500, {"error": {"message": "out of luck"}})
+        elif behaviour.refuse_after is not None and number > behaviour.refuse_after:
+            self._json(400, {"error": {"message": "not like this"}})
         elif behaviour.raw is not None:
             self._send(200, behaviour.raw.encode("latin-1"))
         elif behaviour.status != 200:

@@ -1,0 +1,104 @@
+"""Where canaries are judged: each one's evidence, fed by the workers' looks, kept over restarts."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from llmgwd.domain.canary import Canary
+from llmgwd.protocol.samples import Arm, LookSample
+from llmgwd.store.canaries import Canaries
+from llmgwd.verdict.counts import ArmCounts
+from llmgwd.verdict.decision import Decision, decide
+from llmgwd.verdict.evidence import Evidence, add_canary, add_stable, begin, change_limits, look_at, ripe
+from llmgwd.verdict.report import Report, report
+from llmgwd.verdict.settle import settle
+
+_PLACE = ("canary", "arm", "look", "share")
+_COUNTS = tuple(field.name for field in msgspec.structs.fields(LookSample) if field.name not in _PLACE)
+
+
+class Bench:
+    """Evidence in memory, written by `save`. A crash loses what came since the last look, which moves no weight."""
+
+    def __init__(self, canaries: Canaries) -> None:
+        self._canaries = canaries
+        self._evidence: dict[str, Evidence] = {}
+        self._unsaved: set[str] = set()
+
+    def open(self, canary: str, limits: Mapping[str, float | None], look_s: float) -> None:
+        """Begins a canary's evidence; to be called in the transaction that writes the canary."""
+        self._evidence[canary] = begin(limits, look_s=float(look_s))
+        self._canaries.put_evidence(canary, self._evidence[canary])
+
+    def add(self, looks: Iterable[LookSample]) -> set[str]:
+        """Takes what workers counted; the canaries that gave a bad answer, which may be looked at at once."""
+        bad = set()
+        for sample in looks:
+            self._find(sample.canary)
+            evidence = self._evidence.get(sample.canary)
+            if evidence is None:
+                # It has ended: its verdict is spoken, and what comes late changes nothing.
+                continue
+            counts = ArmCounts(**{name: getattr(sample, name) for name in _COUNTS})
+            add = add_canary if sample.arm is Arm.CANARY else add_stable
+            add(evidence, sample.look, sample.share / 100, counts)
+            self._unsaved.add(sample.canary)
+            if sample.arm is Arm.CANARY and (counts.bad or counts.rejected or counts.degenerate):
+                bad.add(sample.canary)
+        return bad
+
+    def close_looks(self, canary: Canary, now: datetime, *, stable_down: bool) -> None:
+        """Bets on the looks that are over."""
+        evidence = self._find(canary.id)
+        if evidence is None:
+            return
+        looks = ripe(evidence, now.timestamp())
+        if looks:
+            settle(evidence, looks, look_at(evidence, now.timestamp()), stable_down=stable_down)
+            self._unsaved.add(canary.id)
+
+    def decide(self, canary: Canary, now: datetime, min_age_s: float) -> Decision | None:
+        """What the evidence shows; None for a canary of which there is none."""
+        evidence = self._find(canary.id)
+        since = canary.progress.since if canary.progress else now
+        return decide(evidence, (now - since).total_seconds(), min_age_s=min_age_s) if evidence else None
+
+    def report(self, canary: Canary, now: datetime, min_age_s: float) -> Report | None:
+        """The same, explained. Takes milliseconds."""
+        evidence, decision = self._find(canary.id), self.decide(canary, now, min_age_s)
+        return report(evidence, decision) if evidence and decision else None
+
+    def change_limits(self, canary: str, limits: Mapping[str, float | None]) -> tuple[str, ...]:
+        """The names of those that differ from what they were; to be called in a transaction."""
+        evidence = self._find(canary)
+        if evidence is None:
+            return ()
+        changed = change_limits(evidence, limits)
+        self._canaries.put_evidence(canary, evidence)
+        return changed
+
+    def limits(self, canary: str) -> Mapping[str, float | None]:
+        evidence = self._find(canary)
+        return evidence.limits if evidence else {}
+
+    def save(self) -> None:
+        """Writes what changed; to be called in a transaction."""
+        for canary in self._unsaved:
+            self._canaries.put_evidence(canary, self._evidence[canary])
+        self._unsaved.clear()
+
+    def forget(self, canary: str) -> None:
+        """Saves, then drops an ended canary from memory; `report` reads it back."""
+        self.save()
+        self._evidence.pop(canary, None)
+
+    def _find(self, canary: str) -> Evidence | None:
+        if canary in self._evidence:
+            return self._evidence[canary]
+        evidence = self._canaries.evidence(canary)
+        if evidence is not None:
+            running = self._canaries.find(canary)
+            if running is not None and running.runs:
+                self._evidence[canary] = evidence
+        return evidence

@@ -1,0 +1,32 @@
+"""Giving a canary another share, by a person or by its plan."""
+
+import msgspec
+
+from llmgwd.domain.canary import Canary, CanaryEvent, after, no_canary
+from llmgwd.domain.plan import Progress
+from llmgwd.jobs.services import Services
+from llmgwd.protocol.states import CanaryPhase, EventKind
+
+
+async def give_share(
+    services: Services, model: str, percent: float, *, by: str, why: str = "", progress: Progress | None = None
+) -> Canary:
+    """Returns the canary once every gateway worker follows; `progress` is the plan's, when that goes on with it.
+
+    Raises LlmgwError when the model has no canary that a share can be given to.
+    """
+    with services.store.transaction():
+        canary = services.store.canaries.of(model)
+        if canary is None:
+            raise no_canary(model, "give a share to")
+        if canary.phase not in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
+            after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
+        changed = msgspec.structs.replace(canary, share=percent, progress=progress or canary.progress)
+        services.store.canaries.put(changed)
+        event = services.log_event(
+            by, EventKind.CANARY_SHARE, model, before=f"{canary.share:g} %", after=f"{changed.share:g} %", why=why
+        )
+    await services.dataplane.publish()
+    services.feed.publish(changed.id)
+    services.announce(event)
+    return changed

@@ -1,0 +1,111 @@
+"""The rule: worse, fine, or undecided and why."""
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from llmgwd.verdict.evidence import SHARES, Evidence
+from llmgwd.verdict.limits import Metric, limit_of
+from llmgwd.verdict.settle import HITS, bets_on
+from llmgwd.verdict.shares import ODDS, early_logs
+from llmgwd.verdict.wealth import START
+
+LEAST_BAD = 3
+"""Canary answers of the bad kind before a yes/no metric can roll back."""
+LEAST_TIMED = 10
+"""Judged canary times before times can roll back."""
+MIN_AGE_S = 1800.0
+
+
+class State(StrEnum):
+    WORSE = "worse"
+    FINE = "fine"
+    UNDECIDED = "undecided"
+
+
+class Wait(StrEnum):
+    """What a canary that is undecided waits for, besides requests."""
+
+    AGE = "age"
+    LOAD = "load"
+    STABLE = "stable"
+
+
+@dataclass(frozen=True)
+class Decision:
+    state: State
+    blamed: Metric | None = None
+    """The metric with the most evidence against the canary, when worse."""
+    open: tuple[Metric, ...] = ()
+    """Metrics that are not found within their limit yet."""
+    waits: tuple[Wait, ...] = field(default=())
+
+
+def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, uneven_load: bool = False) -> Decision:
+    """What the evidence shows now; may be asked as often as wished, also right after a bad canary answer.
+
+    age_s: since the canary began to serve; uneven_load: the canary's engine was idle while stable's was full.
+    """
+    present = {metric: _present(evidence, metric) for metric in evidence.wealth}
+    against = {metric: wealth for metric, wealth in present.items() if _enough(evidence, metric)}
+    # The budgets of all metrics add up to 1, so their sum is one wealth that starts at 1.
+    if math.fsum(against.values()) >= 1.0 / evidence.alpha:
+        return Decision(State.WORSE, blamed=max(against, key=against.__getitem__))
+    needed = math.log(1.0 / evidence.alpha_promote)
+    unsure = tuple(
+        metric
+        for metric, wealth in evidence.wealth.items()
+        if wealth.log_behind < needed or present[metric] > wealth.spent
+    )
+    waits = _waits(evidence, age_s < min_age_s, uneven_load)
+    if unsure or waits or not evidence.wealth:
+        return Decision(State.UNDECIDED, open=unsure, waits=waits)
+    return Decision(State.FINE)
+
+
+def _waits(evidence: Evidence, young: bool, uneven_load: bool) -> tuple[Wait, ...]:
+    waits = []
+    if young:
+        waits.append(Wait.AGE)
+    if uneven_load:
+        waits.append(Wait.LOAD)
+    if evidence.stable_down:
+        waits.append(Wait.STABLE)
+    return tuple(waits)
+
+
+def _enough(evidence: Evidence, metric: Metric) -> bool:
+    """Whether the metric has been seen often enough to roll back."""
+    life = evidence.life[limit_of(metric)].canary
+    if metric not in SHARES:
+        return life.n >= LEAST_TIMED
+    return life.hits >= LEAST_BAD or life.hits + _early_hits(evidence, metric) >= LEAST_BAD
+
+
+def _present(evidence: Evidence, metric: Metric) -> float:
+    """The wealth against the canary now; of a yes/no metric with the canary's bad answers in open looks."""
+    if evidence.open and metric in SHARES and _early_hits(evidence, metric):
+        return _early(evidence, metric)
+    return evidence.wealth[metric].total
+
+
+def _early_hits(evidence: Evidence, metric: Metric) -> int:
+    """The canary's in looks that are still open."""
+    hits = HITS[metric]
+    return sum(hits(look.canary) for look in evidence.open)
+
+
+def _early(evidence: Evidence, metric: Metric) -> float:
+    """The wealth with what has come in of the looks that are not closed, see `shares.early_logs`."""
+    wealth = evidence.wealth[metric]
+    stakes = wealth.against or [wealth.budget * START * part for part in ODDS]
+    logs = [0.0] * len(stakes)
+    for look in evidence.open:
+        bets = bets_on(evidence, metric, look.share)
+        if bets is None:
+            continue
+        hits = HITS[metric]
+        canary = (hits(look.canary), look.canary.ended + look.canary.running)
+        for i, log in enumerate(early_logs(bets, canary, (hits(look.stable), look.stable.ended))):
+            logs[i] += log
+    return math.fsum(stake * math.exp(min(log, 300.0)) for stake, log in zip(stakes, logs, strict=True))

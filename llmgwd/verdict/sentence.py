@@ -1,0 +1,160 @@
+"""The verdict in a sentence."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from llmgwd.verdict.decision import Decision, State, Wait
+from llmgwd.verdict.evidence import SHARES, WARM_UP, Evidence
+from llmgwd.verdict.figures import OFF, MetricFigures, Need
+from llmgwd.verdict.limits import Metric, limit_of, written
+
+WORDS: Mapping[Metric, str] = {
+    Metric.BAD_ANSWERS: "bad answers",
+    Metric.LENGTH_LIMITED: "answers cut at the length limit",
+    Metric.DEGENERATE: "degenerate answers",
+    Metric.REJECTED: "rejected requests",
+    Metric.TTFT: "median time to first token",
+    Metric.TTFT_P95: "95th percentile of the time to first token",
+    Metric.SPEED: "median output speed",
+}
+_WERE: Mapping[Metric, str] = {
+    Metric.BAD_ANSWERS: "answers were bad",
+    Metric.LENGTH_LIMITED: "answers ran into the length limit",
+    Metric.DEGENERATE: "answers were degenerate",
+    Metric.REJECTED: "requests were rejected",
+}
+
+
+def sentence(evidence: Evidence, decision: Decision, figures: Sequence[MetricFigures], need: Need) -> str:
+    """One sentence for people: both sides' counts and values, the interval, the limit, or what is still needed."""
+    if decision.state is State.WORSE:
+        blamed = next(metric for metric in figures if metric.metric is decision.blamed)
+        return _worse(evidence, blamed)
+    if decision.state is State.FINE:
+        return _fine(figures)
+    return _undecided(evidence, decision, figures, need)
+
+
+def _worse(evidence: Evidence, shown: MetricFigures) -> str:
+    parts = []
+    if shown.since_look is not None:
+        at = datetime.fromtimestamp(shown.since_look * evidence.look_s, UTC)
+        parts.append(f"since {at:%H:%M:%S} UTC, ")
+    parts.append(_compared(evidence, shown))
+    if evidence.canary_keys:
+        keys = evidence.canary_keys
+        parts.append(f"; in {keys:,} session{_s(keys)} on the canary and {evidence.stable_keys:,} on stable")
+    return "".join(parts)
+
+
+def _compared(evidence: Evidence, shown: MetricFigures) -> str:
+    limit = f"the limit is {written(limit_of(shown.metric), evidence.limits[limit_of(shown.metric)])}"
+    if shown.metric in SHARES:
+        ours = (
+            f"{shown.canary_hits:,} of {shown.canary_n:,} canary {_WERE[shown.metric]} ({_percent(shown.canary_value)})"
+        )
+        if evidence.stable_down:
+            return f"{ours}; stable was down, so the canary is judged on its own, and {limit} above none"
+        return (
+            f"{ours} against {shown.stable_hits:,} of {shown.stable_n:,} on stable ({_percent(shown.stable_value)}); "
+            f"the difference is {_between(shown.low, shown.high, _points)}, {limit}"
+        )
+    ours, theirs = _value(shown.metric, shown.canary_value), _value(shown.metric, shown.stable_value)
+    ratio, low, high = _ratios(shown)
+    return (
+        f"{WORDS[shown.metric]} {ours} on {shown.canary_n:,} canary answers against {theirs} on {shown.stable_n:,} "
+        f"of stable ({ratio}, {_between(low, high, _times)}; {limit})"
+    )
+
+
+def _fine(figures: Sequence[MetricFigures]) -> str:
+    judged = [shown for shown in figures if shown.state != OFF]
+    most = max(judged, key=lambda shown: shown.canary_n)
+    values = ", ".join(
+        f"{WORDS[shown.metric]} {_shown(shown.metric, shown.canary_value)} against "
+        f"{_shown(shown.metric, shown.stable_value)}"
+        for shown in judged
+    )
+    return f"within every limit after {most.canary_n:,} canary requests against {most.stable_n:,} on stable: {values}"
+
+
+def _undecided(evidence: Evidence, decision: Decision, figures: Sequence[MetricFigures], need: Need) -> str:
+    if not evidence.wealth:
+        return "every limit is off, so nothing is judged"
+    requests = max(shown.canary_n for shown in figures)
+    if requests == 0:
+        return "no canary request has been judged yet"
+    parts = [f"undecided after {requests:,} canary request{_s(requests)}"]
+    if decision.open:
+        parts.append(f"not known to be within the limit yet: {', '.join(WORDS[metric] for metric in decision.open)}")
+    if need.requests:
+        more = f"about {need.requests:,} more canary request{_s(need.requests)} needed"
+        parts.append(more if need.seconds is None else f"{more}, {_duration(need.seconds)} at today's rate")
+    if evidence.warm_from is None:
+        parts.append(f"times count after the first {WARM_UP} answers")
+    parts.extend(_WAITS[wait] for wait in decision.waits)
+    return "; ".join(parts)
+
+
+_WAITS: Mapping[Wait, str] = {
+    Wait.AGE: "it has not served long enough",
+    Wait.LOAD: "its engine was idle while stable's was full, so times do not compare",
+    Wait.STABLE: "stable is down, so there is nothing to compare with",
+}
+
+
+def _ratios(shown: MetricFigures) -> tuple[str, float | None, float | None]:
+    """The ratio of the values and its interval, for `speed` turned from time per token to speed."""
+    ratio = shown.canary_value / shown.stable_value if shown.canary_value and shown.stable_value else None
+    low, high = shown.low, shown.high
+    if shown.metric is Metric.SPEED:
+        ratio = 1 / ratio if ratio else None
+        low, high = (1 / high if high else None), (1 / low if low else None)
+    return _times(ratio) if ratio is not None else "ratio unknown", low, high
+
+
+def _between(low: float | None, high: float | None, shown: "_Format") -> str:
+    if low is None and high is None:
+        return "not bounded yet"
+    if low is None or high is None:
+        return f"at least {shown(low)}" if low is not None else f"at most {shown(high)}"
+    return f"between {shown(low)} and {shown(high)}"
+
+
+class _Format:
+    """A number and how it is written."""
+
+    def __init__(self, pattern: str, factor: float = 1.0) -> None:
+        self._pattern, self._factor = pattern, factor
+
+    def __call__(self, value: float | None) -> str:
+        return "unknown" if value is None else self._pattern.format(self._factor * value)
+
+
+_points = _Format("{:+.1f} points", 100.0)
+_times = _Format("{:.2f} ×")
+_percent = _Format("{:.1f} %", 100.0)
+
+
+def _shown(metric: Metric, value: float | None) -> str:
+    return _percent(value) if metric in SHARES else _value(metric, value)
+
+
+def _value(metric: Metric, value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    if metric is Metric.SPEED:
+        return f"{1 / value:.1f} tokens/s"
+    return f"{1000 * value:,.0f} ms" if value < 10 else f"{value:,.1f} s"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _duration(seconds: float) -> str:
+    minutes = max(1, round(seconds / 60))
+    if minutes < 120:
+        return f"{minutes} min"
+    hours = round(minutes / 60)
+    return f"{hours} h" if hours < 72 else f"{round(hours / 24)} days"

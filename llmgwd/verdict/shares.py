@@ -1,0 +1,132 @@
+"""Bets on yes/no metrics: is the canary's share of bad answers more than a margin above stable's?
+
+Per request the wealth is multiplied by
+
+    canary   1 + b · (x - c - margin)
+    stable   1 - b · r · (x - c)
+
+x is 1 for a bad answer, else 0; c is stable's recent share and r = share / (1 - share), both fixed before the look.
+With the coin that sends a request to the canary with probability `share`, the expectation is
+1 + share · b · (canary's rate - stable's rate - margin), at most 1 within the limit, whatever c and b are and whatever
+happens to both sides at once.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from llmgwd.verdict.wealth import BOLDEST, Recent
+
+PRIOR_HITS, HALF_LIFE = 0.5, 2000.0
+RARE, UNKNOWN = 100.0, 20.0
+"""Requests that the prior counts for: failures are rare, of the others little is known before stable has shown it."""
+DOWN_HALF_LIFE, DOWN_PRIOR = 20.0, 5.0
+LEAST_STABLE = 20
+"""Requests of stable before a metric other than bad answers is bet on."""
+ODDS = (0.2, 0.4, 0.2, 0.2)
+"""How a stake is divided over the four roll-back bets, from a slight excess to hard down."""
+HOPELESS = 0.98
+"""A bar above this share cannot be exceeded noticeably: no bets."""
+
+
+Hits = tuple[float, float]
+"""(bad, requests) of one arm."""
+
+
+@dataclass
+class ShareRecord:
+    """What is remembered of stable for one yes/no metric."""
+
+    prior_requests: float
+    rate: Recent
+    lately: Recent = field(default_factory=lambda: Recent(0.0, DOWN_PRIOR))
+    """Over the last few dozen requests: tells when stable is down."""
+    seen: int = 0
+    """Requests of stable."""
+
+    def learn(self, hits: int, requests: int) -> None:
+        self.seen += requests
+        self.rate.add(hits, requests, HALF_LIFE, PRIOR_HITS, self.prior_requests)
+        self.lately.add(hits, requests, DOWN_HALF_LIFE, 0.0, DOWN_PRIOR)
+
+
+def unseen(prior_requests: float) -> ShareRecord:
+    """The record before stable had a request."""
+    return ShareRecord(prior_requests, Recent(PRIOR_HITS, prior_requests))
+
+
+@dataclass(frozen=True)
+class ShareBets:
+    """The bets for one look. `absolute` ones leave stable out and hold the canary to `bar` itself."""
+
+    ratio: float
+    centre: float
+    bar: float
+    against: tuple[float, ...]
+    behind: tuple[float, ...]
+
+
+def share_bets(share: float, centre: float, margin: float) -> ShareBets | None:
+    """share: of requests that go to the canary, above 0 and below 1; margin: the limit, as a share.
+
+    None when the bar is so high that nothing can be told.
+    """
+    r = share / (1.0 - share)
+    bar = centre + margin
+    if bar >= HOPELESS:
+        return None
+    bar = max(bar, 1e-6)
+    noise = bar * (1.0 - bar) + r * centre * (1.0 - centre)
+    boldest = BOLDEST / max(bar, r * (1.0 - centre))
+    unit = max(margin, centre / 2, 0.002)
+    middle = 0.5 * (1.0 + bar)
+    aims = (
+        min(bar + 0.5 * unit, middle),
+        min(bar + 2.5 * unit, middle),
+        min(bar + 8.0 * unit, middle),
+        max(0.9, middle),
+    )
+    against = tuple(min((aim - bar) / noise, boldest) for aim in aims)
+    timid = BOLDEST / max(1.0 - bar, r * centre)
+    edge = max(margin, 0.005) / (bar * (1.0 - bar))
+    behind = tuple(min(size, timid) for size in (0.5 * edge, edge, 0.9))
+    return ShareBets(r, centre, bar, against, behind)
+
+
+def absolute_bets(bar: float) -> ShareBets | None:
+    """Bets on the canary alone, for while stable is down: is its share above `bar`?"""
+    bets = share_bets(0.0, 0.0, bar)
+    return bets and ShareBets(0.0, 0.0, bets.bar, bets.against, bets.behind)
+
+
+def share_logs(bets: ShareBets, canary: Hits, stable: Hits) -> tuple[list[float], list[float]]:
+    """Log factors of a look for the roll-back and the promote bets;"""
+    return (
+        [_log(bets, size, canary, stable) for size in bets.against],
+        [_log(bets, -size, canary, stable) for size in bets.behind],
+    )
+
+
+def early_logs(bets: ShareBets, canary: Hits, stable: Hits) -> list[float]:
+    """Log factors of the roll-back bets in a look that is not closed, all that is unknown taken in the canary's favour.
+
+    Canary requests without an outcome yet count as good, and stable's good answers, which would speak against the
+    canary, not at all.
+    """
+    stable_bad = stable[0]
+    return [_log(bets, size, canary, (stable_bad, stable_bad)) for size in bets.against]
+
+
+def _log(bets: ShareBets, size: float, canary: Hits, stable: Hits) -> float:
+    bad, requests = canary
+    log = 0.0
+    if bad:
+        log += bad * math.log1p(size * (1.0 - bets.bar))
+    if requests > bad:
+        log += (requests - bad) * math.log1p(-size * bets.bar)
+    bad, requests = stable
+    weight = size * bets.ratio
+    if weight and bad:
+        log += bad * math.log1p(-weight * (1.0 - bets.centre))
+    if weight and requests > bad:
+        log += (requests - bad) * math.log1p(weight * bets.centre)
+    return log
