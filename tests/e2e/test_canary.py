@@ -34,7 +34,9 @@ def test_the_main_job(house: House) -> None:
         assert reply["model"] == "chat"
         answers[arm, reply["choices"][0]["message"]["content"]] += 1
     assert answers == {("stable", "the old words"): 80, ("canary", "the new words"): 20}
-    canary = wait_until(lambda: (found := house.canary()) and found["canary"]["requests"] == 20 and found)
+    canary = wait_until(
+        lambda: (found := house.canary()) and found["canary"]["requests"] + found["stable"]["requests"] == 100 and found
+    )
     assert canary["share"] == canary["share_real"] == 20
     assert canary["stable"]["requests"] == 80
     house.ok("model", "promote", "chat")

@@ -1,0 +1,67 @@
+import random
+
+from llmgwd.verdict.guard import BLOCK_S, Guard, long_run_variance
+from llmgwd.verdict.times import Tally
+
+LOOK_S = 30.0
+
+
+def level(score: float) -> int:
+    return min(99, max(0, round(score)))
+
+
+def watched(
+    guard: Guard, rng: random.Random, *, blocks: int, canary: int, drift: float = 0.0, gap: float = 0.0
+) -> None:
+    """drift: by how much the canary's scores stray in a block, in hundredths of rank; gap: by how much all do."""
+    for look in range(round(blocks * BLOCK_S / LOOK_S)):
+        if look % 10 == 0:
+            off = gap + rng.gauss(0, drift)
+        guard.see(look, LOOK_S, scores(rng, canary, off), scores(rng, 40, 0.0))
+
+
+def scores(rng: random.Random, n: int, off: float) -> Tally:
+    return [(level(rng.uniform(0, 99) + off), 1) for _ in range(n)]
+
+
+def test_steady_arms_are_taken_at_their_word() -> None:
+    for gap in (0.0, 20.0):
+        guard = Guard()
+        watched(guard, random.Random(1), blocks=40, canary=3, gap=gap)
+        assert guard.overstated < 1.1
+
+
+def test_a_replica_that_wanders_is_taken_to_say_less() -> None:
+    guard = Guard()
+    watched(guard, random.Random(1), blocks=40, canary=12, drift=15.0)
+    assert guard.overstated > 3
+
+
+def test_many_requests_in_a_few_minutes_say_no_more_until_the_gap_has_shown_to_be_steady() -> None:
+    guard = Guard()
+    watched(guard, random.Random(1), blocks=2, canary=40)
+    assert guard.overstated > 5
+    watched(guard, random.Random(2), blocks=90, canary=40)
+    assert guard.overstated < 2
+
+
+def test_trouble_that_begins_is_not_taken_for_wandering() -> None:
+    guard = Guard()
+    watched(guard, random.Random(1), blocks=40, canary=3)
+    before = guard.overstated
+    watched(guard, random.Random(2), blocks=4, canary=3, gap=40.0)
+    assert guard.overstated <= before * 1.1
+
+
+def test_blocks_with_hardly_a_request_say_nothing() -> None:
+    guard = Guard()
+    for look in range(100):
+        guard.see(look, LOOK_S, [], [(50, 1)])
+    assert guard.gaps == []
+    assert guard.overstated == 1.0
+
+
+def test_the_long_run_variance_of_neighbours_that_move_together_is_larger() -> None:
+    assert long_run_variance([]) == 1.0
+    assert long_run_variance([1.0, -1.0] * 20) < 0.5
+    assert long_run_variance(([1.0] * 5 + [-1.0] * 5) * 4) > 1.8
