@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 
-.PHONY: setup demo test check completions bench-cli clean
+.PHONY: setup demo test check completions bench-cli bench-fetch bench-verdict soak clean
 
 setup: $(STAMP)
 
@@ -31,6 +31,20 @@ completions: setup
 
 bench-cli: setup
 	$(BIN)/python bench/cli_start.py
+
+bench-fetch: setup
+	$(BIN)/python bench/fetch.py
+
+bench-verdict: setup
+	$(BIN)/python -m bench.verdict bad --trials 100 --baselines
+	$(BIN)/python -m bench.verdict null --trials 250
+	$(BIN)/python -m bench.verdict odd --trials 60
+	$(BIN)/python -m bench.verdict.floor
+	$(BIN)/python -m bench.verdict.speed
+
+# A good canary promoted by itself under real traffic on real weights; takes about half an hour.
+soak: setup
+	$(BIN)/python -m tests.demo --soak
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,6 +1,7 @@
 """The main job on real weights: a good canary promoted, a broken one refused, a damaged one rolled back.
 
-Run by `make demo`. Exits with 1 when anything was not as told.
+Run by `make demo`, and with `--soak` by `make soak`: a good canary promoted by the daemon alone.
+Exits with 1 when anything was not as told.
 """
 
 import json
@@ -24,7 +25,7 @@ ENOUGH = 40
 
 SETTINGS: dict[str, Any] = {
     # Every engine here shares the same two cores, so that each slows the other: speed says little about the weights.
-    "canary": {"every": "2s", "limits": {"ttft": 4.0, "speed": 0.25}},
+    "canary": {"every": "2s", "min_age": "1m", "limits": {"ttft": 4.0, "speed": 0.25}},
     "weights": {"min_free": "512MiB"},
 }
 
@@ -60,6 +61,14 @@ def good(house: House, clients: Clients, weights: Path) -> str:
     expect(house.model()["origin"]["revision"] == sha, "the model is not on the good weights")
     expect(house.canary() is None, "there still is a canary after the promotion")
     return share_given(house, "good", "promoted")
+
+
+def soak(house: House, weights: Path) -> str:
+    say("Newer weights that are good, and nobody there: the daemon promotes them by itself")
+    house.hub.commit(REPO, {FILE: weights}, message="better quantisation")
+    run(house, "model", "canary", "chat", "--percent", "50", "--auto-promote", "--until-verdict")
+    run(house, "model", "canaries", "--ended")
+    return "good promoted by llmgw"
 
 
 def broken(house: House, clients: Clients, weights: Path) -> None:
@@ -104,7 +113,7 @@ def share_given(house: House, name: str, phase: str) -> str:
     return f"{name} {canary['share_real']:.1f} % ({counts['canary']} of {total}; {SHARE} % wanted)"
 
 
-def main() -> int:
+def main(soaks: bool) -> int:
     say("Making the weights (once)")
     weights = ensure_demo_weights()
     with tempfile.TemporaryDirectory(prefix="llmgw-demo-") as folder, LocalHub(Path(folder) / "hub") as hub:
@@ -118,10 +127,13 @@ def main() -> int:
             run(house, "model", "add", "chat", "--repo", REPO, "--engine-arg=--threads=1")
             say(f"{CLIENTS} clients ask questions from now on")
             clients.start()
-            shares[0] = good(house, clients, weights.good)
-            good_sha = house.model()["origin"]["revision"]
-            broken(house, clients, weights.broken)
-            shares[1] = damaged(house, clients, weights.damaged, good_sha)
+            if soaks:
+                shares = [soak(house, weights.good)]
+            else:
+                shares[0] = good(house, clients, weights.good)
+                good_sha = house.model()["origin"]["revision"]
+                broken(house, clients, weights.broken)
+                shares[1] = damaged(house, clients, weights.damaged, good_sha)
             clients.stop()
             say("What happened, who did it, and why")
             run(house, "events")
@@ -140,4 +152,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(soaks="--soak" in sys.argv[1:]))
