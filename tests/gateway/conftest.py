@@ -29,7 +29,7 @@ class Rig:
         self._upstreams: list[Upstream] = []
         command = [sys.executable, "-m", "llmgwd.gateway.worker", "--link", str(self.daemon.path)]
         command += ["--listen", f"127.0.0.1:{self.port}", "--worker-id", "w0-test"]
-        command += ["--report-every", "0.1", *options]
+        command += ["--report-every", "0.04", *options]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log)
         wait_listening(self.port)
@@ -75,8 +75,12 @@ class Rig:
             self.process.kill()
         self.process.wait()
         self.daemon.stop()
-        for upstream in self._upstreams:
-            upstream.close()
+        self.close_upstreams()
+
+    def close_upstreams(self) -> None:
+        """Ends the engines that there were so far."""
+        while self._upstreams:
+            self._upstreams.pop().close()
 
 
 @pytest.fixture(scope="session")
@@ -88,9 +92,10 @@ def shared_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def rig(shared_rig: Rig) -> Rig:
+def rig(shared_rig: Rig) -> Iterator[Rig]:
     assert shared_rig.process.poll() is None, shared_rig.log.read_text()
-    return shared_rig
+    yield shared_rig
+    shared_rig.close_upstreams()
 
 
 @pytest.fixture(scope="session")
@@ -101,10 +106,11 @@ def shared_tight_rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
 
 
 @pytest.fixture
-def tight_rig(shared_tight_rig: Rig) -> Rig:
+def tight_rig(shared_tight_rig: Rig) -> Iterator[Rig]:
     """A worker that gives each replica one request at a time, and lets two wait."""
     assert shared_tight_rig.process.poll() is None, shared_tight_rig.log.read_text()
-    return shared_tight_rig
+    yield shared_tight_rig
+    shared_tight_rig.close_upstreams()
 
 
 @pytest.fixture

@@ -87,9 +87,11 @@ class Connection:
         """Whether the gateway closed its end within that time."""
         end = time.monotonic() + timeout_s
         while (left := end - time.monotonic()) > 0:
-            readable, _, _ = select.select([self.socket], [], [], left)
             try:
-                if readable and not self.socket.recv(65536):
+                # Not select(): a whole run has more files open than it can name.
+                poll = select.poll()
+                poll.register(self.socket, select.POLLIN)
+                if poll.poll(left * 1000) and not self.socket.recv(65536):
                     return True
             except OSError:
                 return True
