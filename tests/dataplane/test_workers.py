@@ -61,10 +61,13 @@ async def gateway(folder: Path, workers: int, *routes: ModelRoute) -> AsyncItera
         made.workers.start(tasks)
         with anyio.fail_after(20):
             await made.link.connected(workers)
-        yield made
-        await made.link.finish(0.5)
-        await made.workers.wait_ended(5)
-        tasks.cancel_scope.cancel()
+        try:
+            yield made
+        finally:
+            with anyio.CancelScope(shield=True):
+                await made.link.finish(0.5)
+                await made.workers.wait_ended(5)
+            tasks.cancel_scope.cancel()
 
 
 def model(stable: Upstream, canary: Upstream | None = None) -> ModelRoute:

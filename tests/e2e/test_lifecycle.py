@@ -233,6 +233,8 @@ def test_a_job_can_be_cancelled(house: House) -> None:
 def test_the_admin_port_says_whether_the_house_is_well(house: House) -> None:
     with urllib.request.urlopen(f"http://127.0.0.1:{house.admin_port}/health", timeout=5) as reply:
         assert reply.status == 200
+    with urllib.request.urlopen(f"http://127.0.0.1:{house.admin_port}/metrics", timeout=5) as reply:
+        assert b"llmgw_gateway_workers 1.0" in reply.read()
     with urllib.request.urlopen(f"http://127.0.0.1:{house.admin_port}/status", timeout=5) as reply:
         assert b'"models":[]' in reply.read()
 
