@@ -84,10 +84,7 @@ def canary(
     json: Json = False,
 ) -> None:
     """Try newer weights on a share of a model's requests."""
-    if steps is not None and percent is not None:
-        raise typer.BadParameter("--steps and --percent both give shares; give one of them")
-    if detach and until_verdict:
-        raise typer.BadParameter("--detach returns at once and --until-verdict waits; give one of them")
+    _check_together(steps, percent, detach, until_verdict)
     request = StartCanary(
         name=name,
         percent=10.0 if percent is None else percent,
@@ -107,6 +104,13 @@ def canary(
             carry_out_until_verdict(connection, request, manner)
         else:
             carry_out(connection, request, manner)
+
+
+def _check_together(steps: str | None, percent: float | None, detach: bool, until_verdict: bool) -> None:
+    if steps is not None and percent is not None:
+        raise typer.BadParameter("--steps and --percent both give shares; give one of them")
+    if detach and until_verdict:
+        raise typer.BadParameter("--detach returns at once and --until-verdict waits; give one of them")
 
 
 def percent(

@@ -45,7 +45,7 @@ def canary_block(canary: CanaryView) -> RenderableType:
     ]
     verdict = canary.verdict
     below: list[tuple[str, RenderableType]] = [
-        ("verdict", Text.assemble(text(verdict.state, STYLES.get(verdict.state, "")), text(f": {verdict.sentence}")))
+        ("verdict", Text.assemble(text(verdict.state, STYLES.get(verdict.state, "")), text(f": {_reason(canary)}")))
     ]
     if canary.reason:
         below.append(("ended", canary.reason))
@@ -57,6 +57,11 @@ def canary_block(canary: CanaryView) -> RenderableType:
     if len(canary.steps) > 1:
         above.append(("plan", _plan(canary)))
     return Group(title, _facts(above), _arms(canary.stable, canary.canary), _metrics(verdict.metrics), _facts(below))
+
+
+def _reason(canary: CanaryView) -> str:
+    """The sentence without the state that stands before it."""
+    return canary.verdict.sentence.removeprefix(f"{canary.verdict.state} ")
 
 
 def _plan(canary: CanaryView) -> RenderableType:

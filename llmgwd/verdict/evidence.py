@@ -103,7 +103,7 @@ class Evidence:
     seen: int = 0
     """Canary requests in closed looks."""
     ended: int = 0
-    """Canary requests that have ended, in open looks too."""
+    """Canary requests that have ended or were given up, in open looks too."""
     warm_from: int | None = None
     """First look whose times are judged; None while the canary warms up."""
     first: int | None = None
@@ -142,7 +142,8 @@ def begin(
 def add_canary(evidence: Evidence, look: int, share: float, counts: ArmCounts) -> None:
     """Adds what a worker counted on the canary; `share` (0–1) is the one its requests were split by."""
     _open(evidence, look, share).canary.add(counts)
-    evidence.ended += counts.ended
+    # A client that gave up waiting has shown as much as an answer: else one that hangs would warm up for ever.
+    evidence.ended += counts.ended + counts.cancelled
     evidence.canary_keys += counts.keys
     evidence.cancelled[0] += counts.cancelled
 

@@ -1,6 +1,7 @@
 """A canary's plan and limits: carried out by the daemon, held and changed by people."""
 
 import contextlib
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,28 @@ def test_a_canary_that_is_undecided_at_its_deadline_is_told_of_or_taken_out(hous
     wait_until(lambda: house.canary() is None)
     by, *_, why = events(house, "canary_aborted")[-1]
     assert (by, why) == ("llmgw", "still undecided at its deadline")
+
+
+def test_a_canary_that_hangs_is_taken_out_though_its_clients_leave(house: House) -> None:
+    add_chat(house, OLD)
+    commit(house, Behaviour(words="the new words here", hangs_after=3))
+    house.ok("model", "canary", "chat", "--percent", "50")
+    body = b'{"model": "chat", "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+    def ask() -> bool:
+        with socket.create_connection(("127.0.0.1", house.gateway_port)) as impatient:
+            impatient.settimeout(0.3)
+            impatient.sendall(request)
+            with contextlib.suppress(TimeoutError):
+                while b"[DONE]" not in impatient.recv(65536):
+                    pass
+        return house.canary() is None
+
+    wait_until(ask, 120)
+    ended = house.json("model", "canaries", "--ended")[0]
+    assert ended["phase"] == "rolled_back"
+    assert "time to first token" in ended["reason"]
 
 
 def test_answers_that_are_refused_by_the_canary_alone_take_it_out(house: House) -> None:

@@ -28,6 +28,8 @@ class Behaviour:
     """Of completions; /health is not touched by it."""
     fail_after: int | None = None
     """This many completions are answered, the rest get status 500."""
+    hangs_after: int | None = None
+    """This many completions are answered, the rest are taken and never answered."""
     refuse_after: int | None = None
     """This many completions are answered, the rest get status 400."""
     token_s: float = 0.0
@@ -77,6 +79,9 @@ class Handler(BaseHTTPRequestHandler):
         number = self.server.count()
         if behaviour.fail_after is not None and number > behaviour.fail_after:
             self._json(500, {"error": {"message": "out of luck"}})
+        elif behaviour.hangs_after is not None and number > behaviour.hangs_after:
+            self.connection.recv(1)  # returns when the gateway has closed its end
+            self.close_connection = True
         elif behaviour.refuse_after is not None and number > behaviour.refuse_after:
             self._json(400, {"error": {"message": "not like this"}})
         elif behaviour.raw is not None:
