@@ -25,8 +25,10 @@ class Gated:
         self._allowed = threading.Semaphore(0)
 
     def __call__(self, connection: Connection, request: Request) -> None:
-        assert self._allowed.acquire(timeout=20)
-        self._answer(connection, request)
+        if self._allowed.acquire(timeout=20):
+            self._answer(connection, request)
+        else:
+            connection.close()
 
     def release(self, count: int = 1) -> None:
         self._allowed.release(count)
