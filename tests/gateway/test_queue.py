@@ -24,21 +24,26 @@ class Gated:
     def __init__(self, content: str = "Hello") -> None:
         self._answer = says(content)
         self._allowed = threading.Semaphore(0)
+        self.has_one = threading.Event()
 
     def __call__(self, connection: Connection, request: Request) -> None:
-        assert self._allowed.acquire(timeout=20)
-        self._answer(connection, request)
+        self.has_one.set()
+        if self._allowed.acquire(timeout=20):
+            self._answer(connection, request)
+        else:
+            connection.close()
 
     def release(self, count: int = 1) -> None:
         self._allowed.release(count)
 
 
 class Crowd:
-    """Clients that each sent one numbered request, in this order."""
+    """Clients that each sent one numbered request, in this order, the first of them to an engine that is slow."""
 
-    def __init__(self, rig: Rig, name: str) -> None:
+    def __init__(self, rig: Rig, name: str, gate: Gated) -> None:
         self._rig = rig
         self._name = name
+        self._gate = gate
         self.clients: list[Client] = []
 
     def grow(self, count: int, *headers: str) -> None:
@@ -49,6 +54,7 @@ class Crowd:
             client.send(request(CHAT, {"model": self._name, "n": len(self.clients)}, *headers))
             self.clients.append(client)
             assert ask(self._rig.port, "/health").status == 200
+            assert self._gate.has_one.wait(10)
 
     def read(self, index: int) -> Reply:
         return self.clients[index].read()
@@ -66,7 +72,7 @@ def test_requests_wait_in_order_and_past_the_queue_are_turned_away(tight_rig: Ri
     gate = Gated()
     engine = tight_rig.upstream(gate)
     name = tight_rig.serve(engine)
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     reply = ask(tight_rig.port, CHAT, {"model": name})
     assert (reply.status, reply.code) == (429, "queue_full")
@@ -87,7 +93,7 @@ def test_requests_wait_in_order_and_past_the_queue_are_turned_away(tight_rig: Ri
 def test_waiting_in_line_is_no_ones_time_to_first_token(tight_rig: Rig) -> None:
     gate = Gated()
     name = tight_rig.serve(gate)
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(1)
     with Client(tight_rig.port) as client:
         client.send(request(CHAT, {"model": name, "stream": True}))
@@ -108,7 +114,7 @@ def test_a_client_that_leaves_while_waiting_is_known_at_once(tight_rig: Rig) -> 
     gate = Gated()
     engine = tight_rig.upstream(gate)
     name = tight_rig.serve(engine)
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     crowd.clients[1].close()
     tight_rig.daemon.await_total(name, 1)
@@ -124,7 +130,7 @@ def test_a_new_replica_takes_those_who_wait(tight_rig: Rig) -> None:
     engine = tight_rig.upstream(gate)
     name = tight_rig.name()
     tight_rig.publish(route(tight_rig, name, engine))
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     tight_rig.publish(route(tight_rig, name, engine, says("new")))
     for index in (1, 2):
@@ -138,7 +144,7 @@ def test_those_who_wait_for_a_replica_that_is_replaced_go_to_its_successor_in_or
     gate = Gated()
     name = tight_rig.name()
     tight_rig.publish(route(tight_rig, name, gate))
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     new = tight_rig.upstream(says("new"))
     tight_rig.publish(route(tight_rig, name, new))
@@ -153,7 +159,7 @@ def test_those_who_wait_for_a_replica_that_is_replaced_go_to_its_successor_in_or
 def test_those_who_wait_for_what_is_gone_are_told(tight_rig: Rig, left: bool, status: int) -> None:
     gate = Gated()
     name = tight_rig.serve(gate)
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     tight_rig.publish(*([route(tight_rig, name)] if left else []))
     for index in (1, 2):
@@ -173,7 +179,7 @@ def test_those_who_wait_for_a_canary_that_is_taken_out_go_to_stable(tight_rig: R
     stable = ArmRoute(STABLE_REVISION, (tight_rig.replica(says("stable"), name),))
     arm = ArmRoute(CANARY_REVISION, (tight_rig.replica(canary, f"{name}-canary"),))
     tight_rig.publish(ModelRoute(name, stable, canary=CanaryRoute("c", 100, arm)))
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     # Before the canary has seen the first, that one too would be sent elsewhere.
     wait_until(lambda: canary.requests)
@@ -189,7 +195,7 @@ def test_those_who_wait_for_a_canary_that_is_taken_out_go_to_stable(tight_rig: R
 def test_a_full_canary_turns_nobody_away(tight_rig: Rig) -> None:
     gate = Gated()
     name = tight_rig.serve(says("stable"), canary=gate)
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     reply = ask(tight_rig.port, CHAT, {"model": name})
     assert (reply.status, reply.headers["x-llmgw-arm"]) == (200, "stable")
@@ -207,7 +213,7 @@ def test_a_rescue_does_not_go_to_the_end_of_the_line(tight_rig: Rig) -> None:
     gate = Gated()
     engine = tight_rig.upstream(gate)
     name = tight_rig.serve(engine, canary=fails(500), share=0)
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     models = tight_rig.daemon.routes.models if tight_rig.daemon.routes else ()
     (model,) = models
@@ -231,7 +237,7 @@ def test_a_replica_that_is_not_there_does_not_hold_up_a_line_for_another(tight_r
     gate = Gated()
     name = tight_rig.name()
     tight_rig.publish(route(tight_rig, name, gate, free_port()))
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     gate.release(3)
     assert [crowd.read(index).status for index in range(3)] == [200] * 3
@@ -244,7 +250,7 @@ def test_pipelined_requests_wait_their_turn(tight_rig: Rig) -> None:
     gate = Gated()
     engine = tight_rig.upstream(gate)
     name = tight_rig.serve(engine)
-    crowd = Crowd(tight_rig, name)
+    crowd = Crowd(tight_rig, name, gate)
     crowd.grow(1)
     with Client(tight_rig.port) as client:
         client.send(b"".join(request(CHAT, {"model": name, "n": n}) for n in (1, 2, 3)))
@@ -282,7 +288,7 @@ def test_a_finish_serves_those_who_wait(tmp_path: Path) -> None:
     try:
         gate = Gated()
         name = rig.serve(gate)
-        crowd = Crowd(rig, name)
+        crowd = Crowd(rig, name, gate)
         crowd.grow(3)
         with Client(rig.port) as idle:
             assert idle.ask("/health").status == 200
@@ -299,8 +305,9 @@ def test_a_finish_serves_those_who_wait(tmp_path: Path) -> None:
 def test_a_finish_that_cannot_serve_them_in_time_says_so(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "--max-in-flight", "1")
     try:
-        name = rig.serve(Gated())
-        crowd = Crowd(rig, name)
+        gate = Gated()
+        name = rig.serve(gate)
+        crowd = Crowd(rig, name, gate)
         crowd.grow(3)
         rig.daemon.send(Finish(0.2))
         for index in (1, 2):
