@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 
-.PHONY: setup demo test check completions bench-cli bench-fetch bench-verdict soak clean
+.PHONY: setup demo test check completions bench-cli bench-fetch bench-gateway bench-verdict soak clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,9 @@ bench-cli: setup
 
 bench-fetch: setup
 	$(BIN)/python bench/fetch.py
+
+bench-gateway: setup
+	$(BIN)/python -m bench.gateway
 
 bench-verdict: setup
 	$(BIN)/python -m bench.verdict bad --trials 100 --baselines
