@@ -176,6 +176,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        # The parser holds this connection in turn: a ring that only a full collection would find.
+        del self._parser
         self._pool.forget(self)
         receiver = self._receiver
         if receiver is None:
