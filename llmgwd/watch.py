@@ -47,14 +47,16 @@ async def look(services: Services, door: Door) -> None:
                 stable_down = not services.fleet.ready(canary.model)
                 services.dataplane.bench.close_looks(canary, now, stable_down=stable_down)
             services.feed.publish(canary.id)
-            tasks.start_soon(_look_at, services, door, canary)
+            tasks.start_soon(_look_at, services, door, canary.id)
         with services.store.transaction():
             services.dataplane.save()
 
 
-async def _look_at(services: Services, door: Door, canary: Canary) -> None:
+async def _look_at(services: Services, door: Door, canary_id: str) -> None:
     """Acts on the verdict or the plan, or goes on with a removal that left something."""
-    if services.store.jobs.of(canary.model) is not None:
+    # Read anew: a verb may have changed it since the look began, and what is written back must not undo that.
+    canary = services.store.canaries.find(canary_id)
+    if canary is None or not canary.runs or services.store.jobs.of(canary.model) is not None:
         return
     try:
         if canary.phase is CanaryPhase.REMOVING:

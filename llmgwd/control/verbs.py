@@ -1,7 +1,6 @@
 """The verbs: each checks what the present state allows (K2), then changes it or starts the job that does."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 import msgspec
 
@@ -84,8 +83,8 @@ class Verbs:
         canary = self._with_plan(request.name, "pause")
         if canary.progress is not None and canary.progress.paused_at is not None:
             return m.Done(f"{canary.name}'s plan is paused already", canary_view(self.services, canary))
-        changed = self._progress(canary, msgspec.structs.replace(_progress_of(canary, now), paused_at=now))
-        self._tell(changed, by, EventKind.CANARY_PAUSED, f"at {canary.share:g} %")
+        paused = msgspec.structs.replace(canary.progress or Progress(since=now), paused_at=now)
+        changed = self._change_progress(canary, paused, by, EventKind.CANARY_PAUSED)
         return m.Done(f"{canary.name}'s plan is paused; it is judged on", canary_view(self.services, changed))
 
     async def resume(self, request: m.ResumePlan, by: str) -> m.Done:
@@ -93,8 +92,7 @@ class Verbs:
         canary = self._with_plan(request.name, "resume")
         if canary.progress is None or canary.progress.paused_at is None:
             return m.Done(f"{canary.name}'s plan is not paused", canary_view(self.services, canary))
-        changed = self._progress(canary, resumed(canary.progress, now))
-        self._tell(changed, by, EventKind.CANARY_RESUMED, f"at {canary.share:g} %")
+        changed = self._change_progress(canary, resumed(canary.progress, now), by, EventKind.CANARY_RESUMED)
         return m.Done(f"{canary.name}'s plan goes on", canary_view(self.services, changed))
 
     async def limits(self, request: m.SetLimits, by: str) -> m.Done:
@@ -193,14 +191,15 @@ class Verbs:
             after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
         return canary
 
-    def _progress(self, canary: Canary, progress: Progress) -> Canary:
+    def _change_progress(self, canary: Canary, progress: Progress, by: str, what: EventKind) -> Canary:
+        services = self.services
         changed = msgspec.structs.replace(canary, progress=progress)
-        self.services.store.canaries.put(changed)
-        self.services.feed.publish(canary.id)
+        with services.store.transaction():
+            services.store.canaries.put(changed)
+            event = services.log_event(by, what, canary.model, after=f"at {canary.share:g} %")
+        services.feed.publish(canary.id)
+        services.announce(event)
         return changed
-
-    def _tell(self, canary: Canary, by: str, what: EventKind, after_: str) -> None:
-        self.services.announce(self.services.log_event(by, what, canary.model, after=after_))
 
     def _is_promoted(self, model: Model) -> LlmgwError | None:
         """The refusal when the model's last canary is what it serves now."""
@@ -231,10 +230,6 @@ class Verbs:
                 adding = msgspec.msgpack.decode(job.args, type=m.AddModel)
                 taken |= {adding.name, *adding.aliases}
         return taken
-
-
-def _progress_of(canary: Canary, now: datetime) -> Progress:
-    return canary.progress or Progress(since=now)
 
 
 def check_limits(limits: dict[str, float | None]) -> dict[str, float | None]:
