@@ -21,8 +21,9 @@ from llmgwd.metrics import Metrics
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute, Routes
 from llmgwd.protocol.samples import ArmSample, Outcome
 from tests.gateway.answers import DONE, HELLO, ROLE, STOP, fails, says
-from tests.gateway.client import Client, ask, free_port, request
+from tests.gateway.client import Client, ask, request
 from tests.gateway.upstream import Connection, Request, Script, Upstream
+from tests.support.house import free_port
 
 pytestmark = pytest.mark.anyio
 CHAT = "/v1/chat/completions"

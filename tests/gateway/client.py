@@ -2,28 +2,24 @@
 
 import json
 import socket
-import time
 from dataclasses import dataclass
 from typing import Any
+
+from tests.support.house import wait_until
 
 DEADLINE_S = 10.0
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def wait_listening(port: int) -> None:
-    end = time.monotonic() + DEADLINE_S
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", port)):
-                return
-        except OSError:
-            assert time.monotonic() < end, f"nothing listens on {port}"
-            time.sleep(0.01)
+    wait_until(lambda: _listens(port), DEADLINE_S, f"something listens on {port}")
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 @dataclass

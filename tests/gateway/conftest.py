@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute, Routes
-from tests.gateway.client import free_port, wait_listening
+from tests.gateway.client import wait_listening
 from tests.gateway.daemon import Daemon
 from tests.gateway.upstream import Script, Upstream
+from tests.support.house import free_port
 
 STABLE_REVISION = "a" * 40
 CANARY_REVISION = "b" * 40

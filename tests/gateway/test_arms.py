@@ -8,9 +8,10 @@ import pytest
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute
 from llmgwd.protocol.samples import Arm, Outcome
 from tests.gateway.answers import DONE, HELLO, ROLE, STOP, fails, says, streams
-from tests.gateway.client import Client, ask, free_port, request
+from tests.gateway.client import Client, ask, request
 from tests.gateway.conftest import CANARY_REVISION, STABLE_REVISION, Rig
 from tests.gateway.upstream import Connection, Request, Script
+from tests.support.house import free_port
 
 CHAT = "/v1/chat/completions"
 

@@ -9,10 +9,10 @@ from llmgwd.protocol.link import ArmRoute, CanaryRoute, Finish, LineLength, Mode
 from llmgwd.protocol.samples import Arm, Outcome
 from llmgwd.verdict.sketch import quantile
 from tests.gateway.answers import fails, says, streams
-from tests.gateway.client import Client, Reply, ask, free_port, request
+from tests.gateway.client import Client, Reply, ask, request
 from tests.gateway.conftest import Rig
 from tests.gateway.upstream import Connection, Request
-from tests.support.house import wait_until
+from tests.support.house import free_port, wait_until
 
 CHAT = "/v1/chat/completions"
 STABLE_REVISION, CANARY_REVISION = "a" * 40, "b" * 40
