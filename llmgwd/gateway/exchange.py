@@ -12,9 +12,10 @@ from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.ask import Ask, Kind
 from llmgwd.gateway.framing import ReplyWriter
 from llmgwd.gateway.heads import RequestHead
+from llmgwd.gateway.lane import Lane, Mould
 from llmgwd.gateway.lines import Place
 from llmgwd.gateway.local import local_reply
-from llmgwd.gateway.meter import judge
+from llmgwd.gateway.meter import Facts, judge
 from llmgwd.gateway.passage import Passage
 from llmgwd.gateway.readers import Reader, reader_for
 from llmgwd.gateway.routing import Cause, Choice, find_model
@@ -41,6 +42,7 @@ class Exchange(Passage):
         "_client",
         "_has_ended",
         "_has_moved",
+        "_lane",
         "_reader",
         "_rescued_from",
         "_status",
@@ -55,6 +57,7 @@ class Exchange(Passage):
         self._writer = ReplyWriter(client, head)
         self._has_ended = False
         self._has_moved = False
+        self._lane: Lane | None = None
         self._rescued_from: ArmKey | None = None
 
     def start(self) -> None:
@@ -78,10 +81,11 @@ class Exchange(Passage):
     def reply_came(self, connection: UpstreamConnection, data: bytes, complete: bool) -> None:
         reader = self._reader
         if reader is None:
-            if connection.status >= 500 and self._can_be_rescued():
+            assert connection.head is not None
+            self._status = connection.head.status
+            if self._status >= 500 and self._can_be_rescued():
                 self._rescue()
                 return
-            self._status = connection.status
             assert self._ask is not None
             assert self._replica is not None
             reader = self._reader = reader_for(self._ask, self._replica.served_name, connection)
@@ -94,10 +98,23 @@ class Exchange(Passage):
             return
         if out or complete:
             self._write(connection, out, complete)
+        if reader.mould is not None and not complete:
+            self._open_lane(connection, reader.facts, reader.mould)
+        elif self._lane is not None:
+            connection.lane = None
         if complete:
             self._connection = None
             connection.release()
             self._end(judge(self._kind, self._status, reader.facts, streamed=reader.streamed, whole=True))
+
+    def _open_lane(self, connection: UpstreamConnection, facts: Facts, mould: Mould) -> None:
+        """Lets the next chunks go past all of this, as long as they are like the last one."""
+        if self._lane is None:
+            if facts.health is None or facts.health.asks_json or not self._writer.is_chunked:
+                return
+            self._lane = Lane(self._client.write, facts, facts.health)
+        self._lane.fit(mould)
+        connection.lane = self._lane
 
     def reply_lost(self, connection: UpstreamConnection, why: str, reset: bool) -> None:
         self._connection = None
@@ -207,8 +224,11 @@ class Exchange(Passage):
 
     def check(self, now: float) -> None:
         """Ends an attempt that is past its deadline at `now` of the loop's clock."""
-        if self._has_moved:
+        lane = self._lane
+        if self._has_moved or (lane is not None and lane.has_moved):
             self._has_moved = False
+            if lane is not None:
+                lane.has_moved = False
             self._deadline = now + self._gateway.settings.reply_timeout_s
         elif now >= self._deadline:
             self._time_out()

@@ -3,14 +3,13 @@
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from llmgwd.gateway.answers import connection_line, reason_phrase
+from llmgwd.gateway.answers import connection_line
 from llmgwd.gateway.heads import RequestHead
+from llmgwd.gateway.reply_heads import BODILESS
 from llmgwd.gateway.upstream import UpstreamConnection
 
 if TYPE_CHECKING:
     from llmgwd.gateway.client import ClientConnection
-
-_BODILESS = frozenset((204, 304))
 
 
 class Framing(Enum):
@@ -41,6 +40,11 @@ class ReplyWriter:
         """Whether bytes that the engine did not announce can be added at the end."""
         return self._framing is Framing.CHUNKED or self._framing is Framing.CLOSE
 
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the client gets the body in chunks, and has got the head."""
+        return self.is_begun and self._framing is Framing.CHUNKED
+
     def begin(self, reply: UpstreamConnection, out: bytes, own_lines: bytes, *, changes: bool, complete: bool) -> None:
         """Writes the head and the first bytes.
 
@@ -51,16 +55,18 @@ class ReplyWriter:
         how = self._framing = _framing(request, reply, changes=changes, complete=complete)
         self.is_begun = True
         self.keeps_alive = self.keeps_alive and how is not Framing.CLOSE
-        lines = [b"HTTP/1.1 %d %b" % (reply.status, reason_phrase(reply.status)), *reply.lines]
+        framing = b""
         if how is Framing.CHUNKED:
-            lines.append(b"Transfer-Encoding: chunked")
+            framing = b"Transfer-Encoding: chunked\r\n"
         elif how is Framing.LENGTH and complete:
-            lines.append(b"Content-Length: %d" % len(out))
+            framing = b"Content-Length: %d\r\n" % len(out)
         elif how is not Framing.CLOSE and reply.content_length is not None:
-            lines.append(b"Content-Length: %d" % reply.content_length)
-        end = own_lines + connection_line(not self.keeps_alive, request.minor == 0) + b"\r\n"
-        lines.append(end)
-        self._write(b"\r\n".join(lines), out, complete)
+            framing = b"Content-Length: %d\r\n" % reply.content_length
+        connection = connection_line(not self.keeps_alive, request.minor == 0)
+        head = reply.head
+        assert head is not None
+        lines = b"%b%b%b%b%b%b\r\n" % (head.start, head.lines, reply.date_line, framing, own_lines, connection)
+        self._write(lines, out, complete)
 
     def go_on(self, out: bytes, *, complete: bool) -> None:
         """Writes more of the body."""
@@ -82,7 +88,8 @@ class ReplyWriter:
 
 
 def _framing(request: RequestHead, reply: UpstreamConnection, *, changes: bool, complete: bool) -> Framing:
-    if request.method == b"HEAD" or reply.status in _BODILESS:
+    assert reply.head is not None
+    if request.method == b"HEAD" or reply.head.status in BODILESS:
         return Framing.NO_BODY
     if complete or (reply.content_length is not None and not changes):
         return Framing.LENGTH

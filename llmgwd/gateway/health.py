@@ -25,18 +25,20 @@ _check = msgspec.json.Decoder(msgspec.Raw).decode
 class Health:
     """What is heard of one answer, in bounded memory."""
 
-    __slots__ = ("_asks_json", "_documents", "_has_several", "_kept_bytes", "_tail")
+    __slots__ = ("_documents", "_has_several", "_is_degenerate", "_kept_bytes", "_tail", "asks_json")
 
     def __init__(self, *, asks_json: bool) -> None:
-        self._asks_json = asks_json
+        self.asks_json = asks_json
         self._tail = bytearray()
+        self._is_degenerate: bool | None = None
+        """Told once, and asked for by every count."""
         self._has_several = False
         self._documents: dict[tuple[int, int], bytearray] | None = None
         self._kept_bytes = 0
 
     def answer(self, choice: Any, text: str) -> None:
         """A piece of the answer itself; `choice` is its choice's index as the engine gave it."""
-        if self._asks_json:
+        if self.asks_json:
             self.keep(choice, -1, text)
         else:
             self.hear(choice, text)
@@ -46,15 +48,19 @@ class Health:
         if choice:
             # Several answers to one question are alike, and interleaved in a stream: nothing is told from them.
             self._has_several = True
-        tail = self._tail
         # Never a lone surrogate: the decoder takes none.
-        tail += text.encode()
+        self.hear_plain(text.encode())
+
+    def hear_plain(self, text: bytes) -> None:
+        """A piece like the last one: of the same choice, in UTF-8."""
+        tail = self._tail
+        tail += text
         if len(tail) > 4 * WINDOW_BYTES:
             del tail[:-WINDOW_BYTES]
 
     def check(self, number: int, text: str) -> None:
         """A piece of the answer that is heard by other ways; `number` tells its documents apart."""
-        if self._asks_json:
+        if self.asks_json:
             self.keep(0, number, text)
 
     def keep(self, choice: Any, part: int, text: str) -> None:
@@ -71,9 +77,12 @@ class Health:
 
     def is_degenerate(self, *, length_limited: bool) -> bool:
         """Whether the whole answer is in bad shape. JSON cut off at the length limit is not held against it."""
-        if self._asks_json or self._documents is not None:
-            return not length_limited and self._is_broken()
-        return self._repeats()
+        if self._is_degenerate is None:
+            if self.asks_json or self._documents is not None:
+                self._is_degenerate = not length_limited and self._is_broken()
+            else:
+                self._is_degenerate = self._repeats()
+        return self._is_degenerate
 
     def _repeats(self) -> bool:
         if self._has_several or len(self._tail) < LEAST_BYTES:

@@ -3,6 +3,7 @@
 from llmgwd.gateway import splice
 from llmgwd.gateway.ask import COUNTED_STREAMS, Ask, Kind
 from llmgwd.gateway.health import Health
+from llmgwd.gateway.lane import Mould, mould_of
 from llmgwd.gateway.meter import Chunk, Facts, ordinary_chunk, read_chunk, read_event, read_whole
 from llmgwd.gateway.rename import Renamer
 from llmgwd.gateway.sse import Event, EventCutter
@@ -21,6 +22,8 @@ class PlainReader:
     """Whether the bytes may leave in another number than they came in."""
     at_boundary = False
     """Whether an event of the gateway's own could follow what was given out so far."""
+    mould: Mould | None = None
+    """What the next chunk may be carried by, without being read; None when it has to be read."""
 
     __slots__ = ("facts",)
 
@@ -47,6 +50,7 @@ class JsonReader:
 
     streamed = False
     at_boundary = False
+    mould: Mould | None = None
 
     __slots__ = ("_kind", "_pieces", "_renamer", "_size", "changes", "facts")
 
@@ -93,7 +97,7 @@ class StreamReader:
 
     streamed = True
 
-    __slots__ = ("_cutter", "_held", "_kind", "_may_pass", "_renamer", "_strips", "changes", "facts")
+    __slots__ = ("_cutter", "_held", "_kind", "_may_pass", "_renamer", "_strips", "changes", "facts", "mould")
 
     def __init__(self, kind: Kind, renamer: Renamer | None, strips_usage: bool, health: Health | None = None) -> None:
         """`strips_usage` takes the usage chunk out again that the client did not ask for."""
@@ -106,6 +110,7 @@ class StreamReader:
         self._cutter = EventCutter()
         self._held: bytes | None = None
         """The event with the finish reason, until the next one shows whether anything belongs to it."""
+        self.mould: Mould | None = None
 
     @property
     def at_boundary(self) -> bool:
@@ -119,6 +124,8 @@ class StreamReader:
         out: list[bytes] = []
         for event in self._cutter.feed(data):
             self._pass(event, now, out)
+        if self._held is not None or not self._cutter.is_between_events:
+            self.mould = None
         self.facts.unreadable |= self._cutter.skipped
         return b"".join(out) if self.changes else data
 
@@ -133,6 +140,7 @@ class StreamReader:
             out = data if self._renamer is None else self._renamer.in_chunk(data)
             if out is not None:
                 read_chunk(chunk, self.facts, now)
+                self.mould = mould_of(data, out, chunk) or self.mould
             return out
         return self._pass_several(data, now)
 
@@ -206,12 +214,14 @@ Reader = PlainReader | JsonReader | StreamReader
 
 def reader_for(ask: Ask, served_name: str, reply: UpstreamConnection) -> Reader:
     """The reader of a reply whose head is in, from an engine that knows the model by `served_name`."""
-    if not 200 <= reply.status < 300 or reply.is_encoded:
+    head = reply.head
+    assert head is not None
+    if not 200 <= head.status < 300 or head.is_encoded:
         return PlainReader()
     renamer = Renamer(ask.model) if served_name != ask.model else None
     health = Health(asks_json=ask.asks_json) if ask.kind in _SPEAKING else None
-    if reply.content_type.startswith(b"text/event-stream"):
+    if head.content_type.startswith(b"text/event-stream"):
         return StreamReader(ask.kind, renamer, ask.counts_added, health)
-    if b"json" in reply.content_type:
+    if b"json" in head.content_type:
         return JsonReader(ask.kind, renamer, health)
     return PlainReader()

@@ -43,9 +43,14 @@ class EventCutter:
         """Whether everything fed so far ended with a whole event."""
         return not self.pending and not self.is_skipping
 
+    @property
+    def is_between_events(self) -> bool:
+        """Whether what comes next is a new event, whatever it begins with."""
+        return not self.pending and not self.is_skipping and not self._after_cr
+
     def is_plain(self, data: bytes) -> bool:
         """Whether the data is whole events on its own, so that it may be passed without being cut."""
-        return not self.pending and not self.is_skipping and not self._after_cr and data.endswith(b"\n\n")
+        return self.is_between_events and data.endswith(b"\n\n")
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that are whole now. Their `raw`, in order, with `pending` at the end is exactly what was fed."""

@@ -7,20 +7,10 @@ from typing import Protocol, cast
 
 import httptools
 
+from llmgwd.gateway.lane import Lane
+from llmgwd.gateway.reply_heads import BODILESS, LastHead, ReplyHead
+
 MAX_REPLY_HEAD_BYTES = 64 * 1024
-_BODILESS = frozenset((204, 304))
-_NOT_FORWARDED = frozenset(
-    (
-        b"keep-alive",
-        b"proxy-connection",
-        b"proxy-authenticate",
-        b"te",
-        b"trailer",
-        b"upgrade",
-        b"x-llmgw-arm",
-        b"x-llmgw-rescued",
-    )
-)
 
 
 class Receiver(Protocol):
@@ -38,11 +28,12 @@ class UpstreamConnection(asyncio.Protocol):
 
     __slots__ = (
         "_body",
+        "_chunk_is_whole",
         "_complete",
         "_head_bytes",
-        "_head_read",
         "_head_request",
         "_headers",
+        "_is_between_chunks",
         "_keeps_alive",
         "_parser",
         "_paused",
@@ -50,13 +41,12 @@ class UpstreamConnection(asyncio.Protocol):
         "_receiver",
         "_transport",
         "content_length",
-        "content_type",
+        "date_line",
+        "head",
         "heard",
         "idle_since",
-        "is_encoded",
         "is_used",
-        "lines",
-        "status",
+        "lane",
         "until_close",
     )
 
@@ -75,21 +65,20 @@ class UpstreamConnection(asyncio.Protocol):
     def _reset_reply(self, head_request: bool) -> None:
         self._head_request = head_request
         self._head_bytes = 0
-        self._head_read = False
         self._complete = False
         self._keeps_alive = False
         self.heard = False
         """Whether any byte of the reply came."""
-        self.status = 0
         self._headers: list[tuple[bytes, bytes]] = []
-        self.lines: list[bytes] = []
-        """The reply's header lines that may be forwarded, without their line ends."""
+        self.head: ReplyHead | None = None
+        self.date_line = b""
         self.content_length: int | None = None
-        self.content_type = b""
-        self.is_encoded = False
-        """Whether the body is compressed, and so cannot be read here."""
         self.until_close = False
         """Whether only the end of the connection ends the reply."""
+        self.lane: Lane | None = None
+        """What takes ordinary chunks to the client; set by the receiver while it wants no others."""
+        self._chunk_is_whole = False
+        self._is_between_chunks = False
 
     @property
     def is_open(self) -> bool:
@@ -108,7 +97,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def release(self) -> None:
         """The receiver is done with a complete reply: back to the pool, or closed if it cannot be used again."""
-        self._receiver = None
+        self._receiver = self.lane = None
         self.resume()
         if self._keeps_alive and self._complete and self.is_open:
             self.is_used = True
@@ -118,7 +107,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Ends it at once; the receiver hears no more."""
-        self._receiver = None
+        self._receiver = self.lane = None
         if self._transport is not None:
             self._transport.abort()
 
@@ -141,12 +130,23 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
+        lane = self.lane
+        if lane is not None and self._is_between_chunks and lane.carry(data):
+            # The parser stands between two chunks, and stays there.
+            return
         receiver = self._receiver
         if receiver is None:
             # Bytes that no request asked for: nothing on this connection can be trusted any more.
             self.close()
             return
-        self.heard = True
+        is_first = not self.heard
+        if is_first:
+            self.heard = True
+            if not self._head_request and (known := self._pool.last_head.known(data)) is not None:
+                self.head, self.date_line, body = known
+                self._keeps_alive = self._complete = True
+                receiver.reply_came(self, body, True)
+                return
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -155,7 +155,7 @@ class UpstreamConnection(asyncio.Protocol):
                 return
             # The reply is whole; what follows it was asked for by nobody, and ends the connection.
             self._keeps_alive = False
-        if not self._head_read:
+        if self.head is None:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_REPLY_HEAD_BYTES:
                 self._lose(f"the reply's head is over {MAX_REPLY_HEAD_BYTES} bytes", reset=False)
@@ -169,6 +169,9 @@ class UpstreamConnection(asyncio.Protocol):
             pieces.clear()
         else:
             body = b""
+        self._is_between_chunks = self._chunk_is_whole and data.endswith(b"\r\n")
+        if is_first and self._complete and self._keeps_alive:
+            self._pool.last_head.learn(data, self.head)
         receiver.reply_came(self, body, self._complete)
 
     def eof_received(self) -> bool:
@@ -182,7 +185,7 @@ class UpstreamConnection(asyncio.Protocol):
         receiver = self._receiver
         if receiver is None:
             return
-        if self._head_read and self.until_close and exc is None:
+        if self.head is not None and self.until_close and exc is None:
             self._complete = True
             self._receiver = None
             receiver.reply_came(self, b"", True)
@@ -211,57 +214,35 @@ class UpstreamConnection(asyncio.Protocol):
             # An interim reply; the one that counts is still to come.
             self._headers = []
             return
-        self.status = status
-        self._head_read = True
-        framed = self._read_headers()
-        bodiless = self._head_request or status in _BODILESS
-        self.until_close = not framed and not bodiless
-        self._keeps_alive = framed and not self._head_request and self._parser.should_keep_alive()
+        head = self.head = ReplyHead(status, self._headers)
+        self.content_length = head.content_length
+        self.date_line = head.date_line
+        self.until_close = not head.is_framed and not self._head_request and status not in BODILESS
+        self._keeps_alive = head.is_framed and not self._head_request and self._parser.should_keep_alive()
         if self._head_request:
             # llhttp would wait for the body that the head announces.
             self._complete = True
-
-    def _read_headers(self) -> bool:
-        """Sorts the headers out; whether they say where the body ends."""
-        framed = False
-        lines = self.lines
-        nominated: list[bytes] = []
-        for name, value in self._headers:
-            lowered = name.lower()
-            if lowered == b"content-length":
-                self.content_length = int(value)
-                framed = True
-            elif lowered == b"transfer-encoding":
-                if framed or value.strip().lower() != b"chunked":
-                    # The parser would pass any other coding on as the body.
-                    raise ValueError("the body's framing is not one length or one chunked")
-                framed = True
-            elif lowered == b"connection":
-                nominated += [option.strip(b" \t") + b":" for option in value.lower().split(b",")]
-            elif lowered not in _NOT_FORWARDED:
-                lines.append(name + b": " + value)
-                if lowered == b"content-type":
-                    self.content_type = value.lower()
-                elif lowered == b"content-encoding":
-                    self.is_encoded = True
-        if nominated:
-            self.lines = [line for line in lines if not line.lower().startswith(tuple(nominated))]
-        return framed
 
     def on_body(self, data: bytes) -> None:
         if self._head_request:
             raise ValueError("a body in the reply to HEAD")
         self._body.append(data)
 
+    def on_chunk_header(self) -> None:
+        self._chunk_is_whole = False
+
+    def on_chunk_complete(self) -> None:
+        self._chunk_is_whole = True
+
     def on_message_complete(self) -> None:
-        if self._head_read:
+        if self.head is not None:
             self._complete = True
 
 
 class Pool:
     """The idle connections to one replica, the latest used on top."""
 
-    __slots__ = ("_host", "_idle", "_limit", "_loop", "_port", "is_closed")
+    __slots__ = ("_host", "_idle", "_limit", "_loop", "_port", "is_closed", "last_head")
 
     def __init__(self, host: str, port: int, limit: int, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
@@ -269,6 +250,7 @@ class Pool:
         self._limit = limit
         self._loop = loop
         self._idle: deque[UpstreamConnection] = deque()
+        self.last_head = LastHead()
         self.is_closed = False
 
     def take(self) -> UpstreamConnection | None:

@@ -23,6 +23,8 @@ _log = logging.getLogger("llmgwd.gateway")
 _ROUTES_WAIT_S = 1.0
 _SETTLE_S = 2.0
 _BACKLOG = 4096
+_LISTENERS = 16
+"""uvloop accepts one connection a turn of its loop from each listener: with one alone a crowd would wait its turn."""
 _OPTIONS = (
     ("max-body", "max_body_bytes", "BYTES"),
     ("max-connections", "max_connections", "N"),
@@ -65,10 +67,12 @@ class Worker:
             loop.add_signal_handler(ignored, lambda: None)
         link = loop.create_task(self._link.run())
         sweep = loop.create_task(self._sweep())
-        server = await self._serve()
+        servers = await self._serve()
         _log.info("serving address=%s worker=%s", self._listener.getsockname(), self._settings.worker_id)
         drain_s = await self._drain_s
-        server.close()
+        for server in servers:
+            server.close()
+        self._listener.close()
         await self._drain(drain_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
@@ -76,14 +80,17 @@ class Worker:
         link.cancel()
         sweep.cancel()
 
-    async def _serve(self) -> asyncio.Server:
+    async def _serve(self) -> list[asyncio.Server]:
         # The socket listens already: who connects now waits for the first routes rather than being told there are none.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ROUTES_WAIT_S):
                 await self._link.routed.wait()
-        return await self._gateway.loop.create_server(
-            lambda: ClientConnection(self._gateway), sock=self._listener, backlog=_BACKLOG
-        )
+        return [
+            await self._gateway.loop.create_server(
+                lambda: ClientConnection(self._gateway), sock=self._listener.dup(), backlog=_BACKLOG
+            )
+            for _ in range(_LISTENERS)
+        ]
 
     async def _sweep(self) -> None:
         while True:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llmgwd.gateway.client import ClientConnection
+from llmgwd.gateway.lane import Lane
 from llmgwd.gateway.settings import Settings
 from llmgwd.gateway.state import Gateway
 from llmgwd.gateway.upstream import UpstreamConnection
@@ -100,8 +101,14 @@ REPLIES: dict[str, tuple[str, dict[str, Any], bytes, Outcome]] = {
 
 
 def relay(case: str, pieces: list[bytes], *, renames: bool, strips: bool) -> tuple[bytes, dict[str, object]]:
-    """What the client got of the body, and what was counted."""
     path, fields, _, _ = REPLIES[case]
+    return relay_at(path, fields, pieces, renames=renames, strips=strips)
+
+
+def relay_at(
+    path: str, fields: dict[str, Any], pieces: list[bytes], *, renames: bool, strips: bool
+) -> tuple[bytes, dict[str, object]]:
+    """What the client got of the body, and what was counted."""
     loop = asyncio.new_event_loop()
     gateway = Gateway(Settings("w"), loop)
     served = "engine" if renames else "chat"
@@ -169,6 +176,61 @@ def test_single_bytes_give_the_same(case: str) -> None:
     for renames in (False, True):
         whole = relay(case, [data], renames=renames, strips=True)
         assert relay(case, [bytes([each]) for each in data], renames=renames, strips=True) == whole
+
+
+TEXTS = st.one_of(
+    st.text(max_size=20),
+    st.sampled_from(
+        [" token", '"', "\\", "\n", "null", "content", "engine", "chat", "stop", "\u00e9", "\u2028", LOOP * 90]
+    ),
+)
+
+
+def spoken(said: str, *, ascii_only: bool, completions: bool) -> bytes:
+    """A token's event as engines write it: some escape what is not ASCII, some do not."""
+    choice = {"index": 0, "finish_reason": None, **({"text": said} if completions else {"delta": {"content": said}})}
+    value = {"id": "c1", "model": "engine", "choices": [choice]}
+    return b"data: " + json.dumps(value, ensure_ascii=ascii_only).encode() + b"\n\n"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(TEXTS, max_size=12),
+    st.lists(st.integers(0, 20_000), max_size=2),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_tokens_that_come_one_by_one_are_the_same_as_all_at_once(
+    texts: list[str], cuts: list[int], renames: bool, ascii_only: bool, completions: bool
+) -> None:
+    path = COMPLETIONS if completions else CHAT
+    end = [text("", "stop"), DONE] if completions else [STOP, DONE]
+    events = [spoken(each, ascii_only=ascii_only, completions=completions) for each in texts]
+    frames = [stream(end=False), *(b"%x\r\n%b\r\n" % (len(each), each) for each in (*events, *end)), b"0\r\n\r\n"]
+    data = b"".join(frames)
+    edges = list(accumulate(len(each) for each in frames))[:-1]
+    whole = relay_at(path, {}, [data], renames=renames, strips=True)
+    assert relay_at(path, {}, frames, renames=renames, strips=True) == whole
+    assert relay_at(path, {}, cut(data, edges + cuts), renames=renames, strips=True) == whole
+
+
+def test_ordinary_tokens_are_carried_without_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    carried: list[bool] = []
+    carry = Lane.carry
+
+    def spy(lane: Lane, data: bytes) -> bool:
+        carried.append(carry(lane, data))
+        return carried[-1]
+
+    monkeypatch.setattr(Lane, "carry", spy)
+    for renames in (False, True):
+        events = [chunk({"content": each}) for each in (" a", " b", "\u00e9", "c", '"', "d", "e")]
+        frames = [b"%x\r\n%b\r\n" % (len(each), each) for each in (ROLE, *events, STOP, DONE)]
+        carried.clear()
+        relay_at(CHAT, {}, [stream(end=False), *frames, b"0\r\n\r\n"], renames=renames, strips=True)
+        # The test's engine escapes what is not ASCII; the first token is read to see what tokens look like.
+        assert carried == [True, False, True, False, True, True, False]
 
 
 def test_where_nothing_is_to_be_changed_nothing_is() -> None:
