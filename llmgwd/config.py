@@ -97,6 +97,8 @@ class EngineSettings(Section, frozen=True):
     health: str = "/health"
     ready_timeout: Seconds = Seconds(600)
     env: dict[str, str] = {}
+    slots: int | None = None
+    """Requests that it decodes at once."""
 
 
 class ScalingSettings(Section, frozen=True):
@@ -272,6 +274,8 @@ def _check(settings: Settings) -> None:
     for name, engine in settings.engines.items():
         if not engine.argv:
             raise unusable("bad_config", f"engines.{name}.argv is empty: expected the program and its arguments")
+        if engine.slots is not None and engine.slots < 1:
+            raise unusable("bad_config", f"engines.{name}.slots is {engine.slots}: expected 1 or more")
         for key, value in engine.env.items():
             if not key or "=" in key or "\0" in key + value:
                 why = "no variable can be called so or hold that"

@@ -32,7 +32,7 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
     engines = dict(PRESETS)
     for name, engine in settings.engines.items():
         check_argv(f"engines.{name}.argv", engine.argv)
-        engines[name] = Engine(engine.argv, engine.health, engine.ready_timeout, engine.env)
+        engines[name] = Engine(engine.argv, engine.health, engine.ready_timeout, engine.env, engine.slots)
     return engines
 
 

@@ -89,6 +89,7 @@ MODEL = {"name": "a", "path": "/a.gguf"}
             {"notify": [{"kind": "webhook", "url": "http://x:99999"}]},
             "notify[0].url is 'http://x:99999': expected http://… or https://…",
         ),
+        ({"engines": {"x": {"argv": ["a"], "slots": 0}}}, "engines.x.slots is 0: expected 1 or more"),
         (
             {"engines": {"x": {"argv": ["a"], "env": {"A=B": "c"}}}},
             "engines.x.env has 'A=B': no variable can be called so or hold that",

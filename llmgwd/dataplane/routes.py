@@ -43,5 +43,12 @@ def routing_table(
 
 def _replicas(replicas: Iterable[Replica]) -> tuple[ReplicaRoute, ...]:
     return tuple(
-        ReplicaRoute(id=each.id, host=each.host, port=each.port, served_name=each.spec.served_name) for each in replicas
+        ReplicaRoute(
+            id=each.id,
+            host=each.host,
+            port=each.port,
+            served_name=each.spec.served_name,
+            slots=each.spec.slots or 0,
+        )
+        for each in replicas
     )

@@ -8,7 +8,7 @@ import anyio.abc
 
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.engines.templates import Engine
+from llmgwd.engines.templates import Engine, slots
 from llmgwd.protocol.states import ReplicaState
 
 
@@ -22,6 +22,11 @@ class ReplicaSpec:
     path: Path
     engine: Engine
     engine_args: tuple[str, ...]
+
+    @property
+    def slots(self) -> int | None:
+        """Requests that it decodes at once; None: not known."""
+        return slots(self.engine, self.engine_args)
 
 
 @dataclass

@@ -24,6 +24,8 @@ class Engine(msgspec.Struct, frozen=True):
     """Path that answers 200 once the weights are loaded."""
     ready_timeout_s: float = 600.0
     env: dict[str, str] = {}
+    slots: int | None = None
+    """Requests that it decodes at once when its command line does not say; None: not known."""
 
 
 PRESETS: dict[str, Engine] = {
@@ -41,8 +43,12 @@ PRESETS: dict[str, Engine] = {
             "--port",
             "{port}",
         ),
+        slots=4,
     ),
 }
+
+SLOT_OPTIONS = ("--parallel", "-np", "--max-num-seqs", "--max-running-requests")
+"""What llama.cpp, vLLM and SGLang call the number of requests decoded at once."""
 
 
 def check_argv(where: str, argv: tuple[str, ...]) -> None:
@@ -60,6 +66,21 @@ def check_argv(where: str, argv: tuple[str, ...]) -> None:
 def command(engine: Engine, extra: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
     """The command line of one replica, with a model's own arguments behind the engine's."""
     return [*(_fill(argument, values) for argument in engine.argv), *extra]
+
+
+def slots(engine: Engine, extra: tuple[str, ...]) -> int | None:
+    """Requests that one replica decodes at once, by the last word of its command line; None when nothing tells."""
+    words = (*engine.argv, *extra)
+    told = [value for word, after in zip(words, (*words[1:], ""), strict=True) if (value := _slots_in(word, after))]
+    return told[-1] if told else engine.slots
+
+
+def _slots_in(word: str, after: str) -> int | None:
+    option, equals, value = word.partition("=")
+    if option not in SLOT_OPTIONS:
+        return None
+    number = value if equals else after
+    return int(number) if number.isascii() and number.isdigit() else None
 
 
 def _fill(argument: str, values: Mapping[str, str]) -> str:

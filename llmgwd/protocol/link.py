@@ -22,6 +22,8 @@ class ReplicaRoute(msgspec.Struct, frozen=True, omit_defaults=True):
     """The model name this engine knows itself by; a request that asks for another name of the model is rewritten."""
     counts_usage: bool = True
     """Whether streams may ask this engine for `stream_options.include_usage`."""
+    slots: int = 0
+    """Requests that it decodes at once; 0: not known."""
 
 
 class ArmRoute(msgspec.Struct, frozen=True, omit_defaults=True):

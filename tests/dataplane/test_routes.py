@@ -27,7 +27,7 @@ def ready(owner: str) -> list[Replica]:
 
 
 def replica(owner: str) -> tuple[ReplicaRoute, ...]:
-    return (ReplicaRoute(f"{owner}-1", "127.0.0.1", 20001, "chat"),)
+    return (ReplicaRoute(f"{owner}-1", "127.0.0.1", 20001, "chat", slots=4),)
 
 
 async def test_a_serving_canary_is_an_arm_of_its_model_and_no_name_of_its_own() -> None:

@@ -1,7 +1,8 @@
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.engines.templates import FIELDS, PRESETS, Engine, check_argv, command, find_engine
+from llmgwd.engines import embedded
+from llmgwd.engines.templates import FIELDS, PRESETS, Engine, check_argv, command, find_engine, slots
 
 VALUES = dict.fromkeys(FIELDS, "x") | {"path": "/w/a b.gguf", "port": "20001", "name": "org/chat"}
 
@@ -45,3 +46,29 @@ def test_presets_can_work() -> None:
 def test_an_unknown_engine_comes_with_those_there_are() -> None:
     with pytest.raises(LlmgwError, match="there is no engine warp; there are llamacpp"):
         find_engine("warp", PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "extra", "wanted"),
+    [
+        pytest.param(("serve",), (), None, id="nothing tells"),
+        pytest.param(("serve", "--parallel", "8"), (), 8, id="two words"),
+        pytest.param(("serve",), ("--parallel=8",), 8, id="one word"),
+        pytest.param(("serve", "-np", "2"), ("--parallel=3",), 3, id="the model's own argument comes later"),
+        pytest.param(("serve", "--max-num-seqs", "64"), (), 64, id="vllm"),
+        pytest.param(("serve", "--max-running-requests", "64"), (), 64, id="sglang"),
+        pytest.param(("serve", "--parallel", "auto"), (), None, id="no number"),
+        pytest.param(("serve", "--parallel"), (), None, id="cut off"),
+        pytest.param(("serve", "--threads", "8"), (), None, id="another option"),
+    ],
+)
+def test_slots_are_read_from_the_command_line(
+    argv: tuple[str, ...], extra: tuple[str, ...], wanted: int | None
+) -> None:
+    assert slots(Engine(argv), extra) == wanted
+    assert slots(Engine(argv, slots=5), extra) == wanted or 5
+
+
+def test_the_embedded_engine_has_the_slots_that_its_preset_says() -> None:
+    options = embedded.parse(["--model", "m", "--alias", "a", "--port", "1"])
+    assert slots(PRESETS["llamacpp"], ()) == options.parallel
