@@ -45,7 +45,7 @@ bench-verdict: setup
 	$(BIN)/python -m bench.verdict.floor
 	$(BIN)/python -m bench.verdict.speed
 
-# A good canary promoted by itself under real traffic on real weights; takes about half an hour.
+# A good canary promoted by itself under real traffic on real weights; takes about a quarter of an hour.
 soak: setup
 	$(BIN)/python -m tests.demo --soak
 

@@ -43,6 +43,7 @@ LimitOption = Annotated[
     list[str] | None,
     typer.Option("--limit", metavar="NAME=VALUE", help="A limit to hold it to, such as ttft=1.1; repeat it for more."),
 ]
+IGNORE_LOAD = "Its times count for promotion though its engine was idle while stable's was full."
 
 
 def canary(
@@ -75,6 +76,7 @@ def canary(
         OnDeadline, typer.Option(help="What becomes of it when it is undecided then.")
     ] = OnDeadline.HOLD,
     limit: LimitOption = None,
+    ignore_load: Annotated[bool, typer.Option("--ignore-load", help=IGNORE_LOAD)] = False,
     until_verdict: Annotated[
         bool,
         typer.Option("--until-verdict", help="Wait until it ended: status 0 promoted, 5 rolled back, 3 aborted."),
@@ -97,6 +99,7 @@ def canary(
         deadline_s=None if deadline is None else seconds(deadline),
         on_deadline=on_deadline,
         limits=limits(limit),
+        ignore_load=ignore_load,
     )
     manner = Manner(json, quiet, detach)
     with daemon(ctx) as connection:
@@ -141,13 +144,18 @@ def resume(ctx: typer.Context, name: Name, quiet: Quiet = False, json: Json = Fa
 
 
 def change_limits(
-    ctx: typer.Context, name: Name, limit: LimitOption = None, quiet: Quiet = False, json: Json = False
+    ctx: typer.Context,
+    name: Name,
+    limit: LimitOption = None,
+    ignore_load: Annotated[bool | None, typer.Option("--ignore-load/--no-ignore-load", help=IGNORE_LOAD)] = None,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Change limits of a running canary; what is known against a changed one is forgotten."""
-    if not limit:
-        raise typer.BadParameter("which limit? give --limit ttft=1.1 or the like")
+    if not limit and ignore_load is None:
+        raise typer.BadParameter("which limit? give --limit ttft=1.1 or the like, or --ignore-load")
     with daemon(ctx) as connection:
-        tell_done(connection.verb(SetLimits(name, limits(limit))), Manner(json, quiet))
+        tell_done(connection.verb(SetLimits(name, limits(limit), ignore_load)), Manner(json, quiet))
 
 
 def promote(ctx: typer.Context, name: Name, detach: Detach = False, quiet: Quiet = False, json: Json = False) -> None:

@@ -15,6 +15,7 @@ from llmgwd.jobs.take_out import take_out
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.states import CanaryPhase, EventKind, VerdictState
 from llmgwd.verdict.decision import State
+from llmgwd.verdict.load import Slots
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +46,19 @@ async def look(services: Services, door: Door) -> None:
         for canary in services.store.canaries.running():
             if canary.phase is CanaryPhase.SERVING and canary.share > 0:
                 stable_down = not services.fleet.ready(canary.model)
-                services.dataplane.bench.close_looks(canary, now, stable_down=stable_down)
+                slots = Slots(_slots(services, canary.name), _slots(services, canary.model))
+                services.dataplane.bench.close_looks(canary, now, stable_down=stable_down, slots=slots)
             services.feed.publish(canary.id)
             tasks.start_soon(_look_at, services, door, canary.id)
         with services.store.transaction():
             services.dataplane.save()
+
+
+def _slots(services: Services, owner: str) -> int | None:
+    """Requests that the ready replicas decode at once; None when one does not tell."""
+    each = [replica.spec.slots for replica in services.fleet.ready(owner)]
+    known = [slots for slots in each if slots]
+    return sum(known) if len(known) == len(each) else None
 
 
 async def _look_at(services: Services, door: Door, canary_id: str) -> None:

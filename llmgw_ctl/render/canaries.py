@@ -10,6 +10,7 @@ from rich.text import Text
 from llmgw_ctl.render.screen import STYLES, facts, state, text
 from llmgw_ctl.render.words import UNKNOWN, count, duration, moment, move, part, percent
 from llmgwd.protocol.samples import Outcome
+from llmgwd.protocol.states import CanaryPhase
 from llmgwd.protocol.views import ArmView, CanaryView, MetricView
 
 METRICS = {
@@ -21,6 +22,7 @@ METRICS = {
     "degenerate": "degenerate",
     "rejected": "rejected",
 }
+STATES = {"absent": "no answer has one"}
 RATIOS = ("ttft", "ttft_p95", "speed")
 NAMES_WIDTH = len("cut at length")
 
@@ -35,7 +37,8 @@ def canary_list(canaries: Sequence[CanaryView], of: str | None, ended: bool) -> 
     return Group(*blocks)
 
 
-def canary_block(canary: CanaryView) -> RenderableType:
+def canary_block(canary: CanaryView, *, figures: bool = True) -> RenderableType:
+    """`figures`: with both arms' and each metric's, which take most of its lines."""
     title = Text.assemble(
         text(canary.name, "bold"), text(f"  of {canary.model}  ", "dim"), state(canary.phase), text(_age(canary), "dim")
     )
@@ -45,7 +48,7 @@ def canary_block(canary: CanaryView) -> RenderableType:
     ]
     verdict = canary.verdict
     below: list[tuple[str, RenderableType]] = [
-        ("verdict", Text.assemble(text(verdict.state, STYLES.get(verdict.state, "")), text(f": {_reason(canary)}")))
+        ("verdict", Text.assemble(text(verdict.state, STYLES.get(verdict.state, "")), text(_reason(canary))))
     ]
     if canary.reason:
         below.append(("ended", canary.reason))
@@ -54,14 +57,21 @@ def canary_block(canary: CanaryView) -> RenderableType:
         below.append(("until fine", f"about {count(verdict.needs_requests)} more canary requests{after}"))
     if canary.next and canary.ended is None:
         below.append(("next", f"{canary.next}{_at(canary.next_at)}"))
+    if canary.ignores_load:
+        above.append(("load", "may be uneven: its times count all the same"))
     if len(canary.steps) > 1:
         above.append(("plan", _plan(canary)))
-    return Group(title, _facts(above), _arms(canary.stable, canary.canary), _metrics(verdict.metrics), _facts(below))
+    between = [_arms(canary.stable, canary.canary)] if figures else []
+    if figures and verdict.metrics:
+        between.append(_metrics(verdict.metrics))
+    return Group(title, _facts(above), *between, _facts(below))
 
 
 def _reason(canary: CanaryView) -> str:
-    """The sentence without the state that stands before it."""
-    return canary.verdict.sentence.removeprefix(f"{canary.verdict.state} ")
+    """The sentence without the state that stands before it; nothing where it is why the canary ended."""
+    if canary.phase is CanaryPhase.ROLLED_BACK and canary.reason:
+        return ""
+    return f": {canary.verdict.sentence.removeprefix(f'{canary.verdict.state} ')}"
 
 
 def _plan(canary: CanaryView) -> RenderableType:
@@ -85,14 +95,19 @@ def _metrics(metrics: Sequence[MetricView]) -> RenderableType:
     table.add_column("", no_wrap=True)
     for metric in metrics:
         if metric.limit is not None:
-            between = f"{_bound(metric, metric.low)} … {_bound(metric, metric.high)}"
             table.add_row(
                 f"  {METRICS.get(metric.metric, metric.metric)}",
-                between,
+                _between(metric),
                 _bound(metric, metric.limit),
-                text(metric.state, STYLES.get(metric.state, "")),
+                text(STATES.get(metric.state, metric.state), STYLES.get(metric.state, "")),
             )
-    return table if metrics else ""
+    return table
+
+
+def _between(metric: MetricView) -> str:
+    if metric.low is None and metric.high is None:
+        return UNKNOWN
+    return f"{_bound(metric, metric.low)} … {_bound(metric, metric.high)}"
 
 
 def _bound(metric: MetricView, value: float | None) -> str:
@@ -111,9 +126,14 @@ def _arms(stable: ArmView, canary: ArmView) -> RenderableType:
         ("bad", part(stable.bad_share), part(canary.bad_share)),
         ("cut at length", part(stable.length_share), part(canary.length_share)),
         ("first token", _milliseconds(stable.ttft_s), _milliseconds(canary.ttft_s)),
-        ("tokens/s", _speed(stable.tokens_per_s), _speed(canary.tokens_per_s)),
+        ("tokens/s", _decimal(stable.tokens_per_s), _decimal(canary.tokens_per_s)),
     ]
-    for name, left, right in rows:
+    loads = [
+        ("in flight", _decimal(stable.in_flight), _decimal(canary.in_flight)),
+        ("slots busy", part(stable.slots_busy), part(canary.slots_busy)),
+        ("all tokens/s", _decimal(stable.output_tokens_per_s), _decimal(canary.output_tokens_per_s)),
+    ]
+    for name, left, right in rows + [row for row in loads if row[1:] != (UNKNOWN, UNKNOWN)]:
         table.add_row(f"  {name}", left, right)
     if bad := bad_outcomes(canary):
         # Under the figures rather than beside them: it fits any width.
@@ -144,12 +164,15 @@ def _age(canary: CanaryView) -> str:
 
 
 def _real(canary: CanaryView) -> str:
-    return "no requests so far" if canary.share_real is None else f"{percent(canary.share_real)} given so far"
+    if canary.share_real is None:
+        return "no requests so far"
+    tokens = f" and {percent(canary.tokens_share_real)} of tokens" if canary.tokens_share_real is not None else ""
+    return f"{percent(canary.share_real)} of requests{tokens} so far"
 
 
 def _milliseconds(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else f"{seconds * 1000:,.0f} ms"
 
 
-def _speed(tokens_per_s: float | None) -> str:
-    return UNKNOWN if tokens_per_s is None else f"{tokens_per_s:.1f}"
+def _decimal(number: float | None) -> str:
+    return UNKNOWN if number is None else f"{number:,.1f}"

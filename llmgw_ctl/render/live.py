@@ -65,8 +65,15 @@ class Live:
     def _followed(self) -> RenderableType:
         job, canary = self._job, self._canary
         if canary:
-            return canary_block(canary) if canary.ended else Group(canary_block(canary), self._waiting())
+            block = self._fitting(canary)
+            return block if canary.ended else Group(block, self._waiting())
         return self._steps(job) if job else ""
+
+    def _fitting(self, canary: CanaryView) -> RenderableType:
+        """The block, without its figures where it would not fit: what is cut off is the end, with the verdict."""
+        block = canary_block(canary)
+        lines = len(self._console.render_lines(block)) + 1
+        return block if lines < self._console.height else canary_block(canary, figures=False)
 
     def _waiting(self) -> RenderableType:
         self._spinner.update(text=text("waiting for the verdict; Ctrl-C leaves the canary as it is", "dim"))

@@ -34,6 +34,7 @@ STYLES = {
     "aborted": "yellow",
     "cancelled": "yellow",
     "skipped": "dim",
+    "absent": "dim",
     "stopped": "dim",
     "failed": "red",
     "worse": "red",

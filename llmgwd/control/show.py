@@ -22,6 +22,7 @@ from llmgwd.protocol.views import (
     VerdictView,
 )
 from llmgwd.verdict.figures import MetricFigures
+from llmgwd.verdict.load import LoadFigures
 from llmgwd.verdict.report import Report
 from llmgwd.verdict.sketch import quantile
 
@@ -86,6 +87,7 @@ def canary_view(services: Services, canary: Canary) -> CanaryView:
     candidate = services.dataplane.tally.of(canary, Arm.CANARY)
     now = canary.ended or services.now()
     report = services.dataplane.bench.report(canary, now, services.settings.canary.min_age)
+    canary_load, stable_load = services.dataplane.bench.load(canary.id)
     next_words, next_at = _next(services, canary, report)
     job = services.store.jobs.of(canary.model)
     return CanaryView(
@@ -100,8 +102,8 @@ def canary_view(services: Services, canary: Canary) -> CanaryView:
         stable_origin=origin_view(canary.stable_origin),
         started=canary.started,
         ended=canary.ended,
-        stable=_arm_view(stable),
-        canary=_arm_view(candidate),
+        stable=_arm_view(stable, stable_load),
+        canary=_arm_view(candidate, canary_load),
         verdict=_verdict_view(report),
         next=next_words,
         next_at=next_at,
@@ -113,6 +115,7 @@ def canary_view(services: Services, canary: Canary) -> CanaryView:
         limits=dict(services.dataplane.bench.limits(canary.id)),
         reason=canary.reason,
         job=job.id if job else None,
+        ignores_load=canary.ignores_load,
     )
 
 
@@ -151,7 +154,7 @@ def _metric_view(figures: MetricFigures) -> MetricView:
     )
 
 
-def _arm_view(sample: ArmSample) -> ArmView:
+def _arm_view(sample: ArmSample, load: LoadFigures) -> ArmView:
     requests = judged(sample)
     token_time = quantile(sample.token_time, 0.5)
     return ArmView(
@@ -166,6 +169,9 @@ def _arm_view(sample: ArmSample) -> ArmView:
         completion_tokens=sample.completion_tokens,
         forced=sample.forced,
         rescued=sample.rescued,
+        in_flight=load.in_flight,
+        slots_busy=load.busy,
+        output_tokens_per_s=load.tokens_per_s,
     )
 
 

@@ -99,23 +99,28 @@ class Verbs:
         services = self.services
         canary = self._with_plan(request.name, "put limits on")
         known = check_limits(request.limits)
-        before = services.dataplane.bench.limits(canary.id)
+        ignores = canary.ignores_load if request.ignore_load is None else request.ignore_load
+        before = dict(services.dataplane.bench.limits(canary.id))
         with services.store.transaction():
             changed = services.dataplane.bench.change_limits(canary.id, known)
-            if not changed:
+            if not changed and ignores == canary.ignores_load:
                 return m.Done(f"{canary.name} has these limits already", canary_view(services, canary))
+            now = msgspec.structs.replace(canary, ignores_load=ignores)
+            services.store.canaries.put(now)
             event = services.log_event(
                 by,
                 EventKind.CANARY_LIMITS,
                 canary.model,
-                before=", ".join(f"{name} {written(name, before.get(name))}" for name in changed),
-                after=", ".join(f"{name} {written(name, known[name])}" for name in changed),
+                before=", ".join(_words_of({name: before.get(name) for name in changed}, canary, now)),
+                after=", ".join(_words_of({name: known[name] for name in changed}, now, canary)),
             )
+        services.feed.publish(canary.id)
         services.announce(event)
-        return m.Done(
-            f"{canary.name} is judged anew by {', '.join(f'{name} {written(name, known[name])}' for name in changed)}",
-            canary_view(services, canary),
-        )
+        judged_by = ", ".join(f"{name} {written(name, known[name])}" for name in changed)
+        said = [f"is judged anew by {judged_by}"] if changed else []
+        if ignores != canary.ignores_load:
+            said.append("is taken by its times whatever the load" if ignores else "waits while the load is uneven")
+        return m.Done(f"{canary.name} {' and '.join(said)}", canary_view(services, now))
 
     async def promote(self, request: m.Promote, by: str) -> m.Started:
         model = self._changeable(request.name)
@@ -239,6 +244,14 @@ def check_limits(limits: dict[str, float | None]) -> dict[str, float | None]:
     except LimitError as error:
         raise unusable("bad_limit", str(error)) from error
     return limits
+
+
+def _words_of(limits: dict[str, float | None], canary: Canary, other: Canary) -> list[str]:
+    """Limits as the event log has them, and how uneven load is taken where the change's `other` side differs in it."""
+    words = [f"{name} {written(name, value)}" for name, value in limits.items()]
+    if canary.ignores_load != other.ignores_load:
+        words.append("uneven load ignored" if canary.ignores_load else "uneven load holds it")
+    return words
 
 
 def _has_canary(canary: Canary) -> LlmgwError:

@@ -6,11 +6,12 @@ from datetime import datetime
 import msgspec
 
 from llmgwd.domain.canary import Canary
-from llmgwd.protocol.samples import Arm, LookSample
+from llmgwd.protocol.samples import Arm, ArmSample, LoadSample, LookSample
 from llmgwd.store.canaries import Canaries
 from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.decision import Decision, decide
 from llmgwd.verdict.evidence import Evidence, add_canary, add_stable, begin, change_limits, look_at, ripe
+from llmgwd.verdict.load import ArmLoad, LoadFigures, LookLoad, Slots, add_up, figures, is_uneven, look_of
 from llmgwd.verdict.report import Report, report
 from llmgwd.verdict.settle import settle
 
@@ -35,20 +36,36 @@ class Bench:
         """Takes what workers counted; the canaries that gave a bad answer, which may be looked at at once."""
         bad = set()
         for sample in looks:
-            self._find(sample.canary)
-            evidence = self._evidence.get(sample.canary)
+            evidence = self._known(sample.canary)
             if evidence is None:
-                # It has ended: its verdict is spoken, and what comes late changes nothing.
                 continue
             counts = ArmCounts(**{name: getattr(sample, name) for name in _COUNTS})
             add = add_canary if sample.arm is Arm.CANARY else add_stable
             add(evidence, sample.look, sample.share / 100, counts)
             self._unsaved.add(sample.canary)
+            if sample.arm is Arm.CANARY and 0 < sample.share < 100:
+                look_of(evidence.load, sample.look).judged += sample.arrived
             if sample.arm is Arm.CANARY and (counts.bad or counts.rejected or counts.degenerate):
                 bad.add(sample.canary)
         return bad
 
-    def close_looks(self, canary: Canary, now: datetime, *, stable_down: bool) -> None:
+    def add_loads(self, loads: Iterable[LoadSample], samples: Iterable[ArmSample]) -> None:
+        """Takes how busy the arms were, and the tokens they gave meanwhile."""
+        for load in loads:
+            evidence = self._known(load.canary)
+            if evidence is not None:
+                arm = _arm_of(look_of(evidence.load, load.look), load.arm)
+                arm.held_s += load.held_s
+                arm.busy_s += load.busy_s
+                self._unsaved.add(load.canary)
+        for sample in samples:
+            evidence = self._known(sample.canary) if sample.canary and sample.completion_tokens else None
+            if evidence is not None and evidence.load.open:
+                newest = max(evidence.load.open, key=lambda look: look.number)
+                _arm_of(newest, sample.arm).tokens += sample.completion_tokens
+                self._unsaved.add(sample.canary)
+
+    def close_looks(self, canary: Canary, now: datetime, *, stable_down: bool, slots: Slots) -> None:
         """Bets on the looks that are over."""
         evidence = self._find(canary.id)
         if evidence is None:
@@ -57,12 +74,23 @@ class Bench:
         if looks:
             settle(evidence, looks, look_at(evidence, now.timestamp()), stable_down=stable_down)
             self._unsaved.add(canary.id)
+        judged_from = None if evidence.stable_down else evidence.warm_from
+        if add_up(evidence.load, now.timestamp(), evidence.look_s, judged_from, slots):
+            self._unsaved.add(canary.id)
 
     def decide(self, canary: Canary, now: datetime, min_age_s: float) -> Decision | None:
         """What the evidence shows; None for a canary of which there is none."""
         evidence = self._find(canary.id)
+        if evidence is None:
+            return None
         since = canary.progress.since if canary.progress else now
-        return decide(evidence, (now - since).total_seconds(), min_age_s=min_age_s) if evidence else None
+        uneven = not canary.ignores_load and is_uneven(*figures(evidence.load))
+        return decide(evidence, (now - since).total_seconds(), min_age_s=min_age_s, uneven_load=uneven)
+
+    def load(self, canary: str) -> tuple[LoadFigures, LoadFigures]:
+        """At what load the canary and stable were measured."""
+        evidence = self._find(canary)
+        return figures(evidence.load) if evidence else (LoadFigures(), LoadFigures())
 
     def report(self, canary: Canary, now: datetime, min_age_s: float) -> Report | None:
         """The same, explained. Takes milliseconds."""
@@ -93,6 +121,11 @@ class Bench:
         self.save()
         self._evidence.pop(canary, None)
 
+    def _known(self, canary: str) -> Evidence | None:
+        """That of a canary that runs. One that has ended has none: its verdict is spoken, whatever comes late."""
+        self._find(canary)
+        return self._evidence.get(canary)
+
     def _find(self, canary: str) -> Evidence | None:
         if canary in self._evidence:
             return self._evidence[canary]
@@ -102,3 +135,7 @@ class Bench:
             if running is not None and running.runs:
                 self._evidence[canary] = evidence
         return evidence
+
+
+def _arm_of(look: LookLoad, arm: Arm) -> ArmLoad:
+    return look.canary if arm is Arm.CANARY else look.stable

@@ -55,6 +55,7 @@ class Dataplane:
     def take(self, report: Report) -> None:
         """What a worker counted."""
         self.tally.add(report.samples)
+        self.bench.add_loads(report.loads, report.samples)
         if self.bench.add(report.looks):
             self.suspicion.set()
 

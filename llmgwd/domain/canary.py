@@ -42,6 +42,8 @@ class Canary(msgspec.Struct, frozen=True):
     """None until it serves."""
     look_s: float = 30.0
     """Length of a look: fixed for its life, since the evidence is kept by look."""
+    ignores_load: bool = False
+    """Whether its times count for promotion though its engine was idle while stable's was full."""
 
     @property
     def name(self) -> str:

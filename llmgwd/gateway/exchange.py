@@ -71,7 +71,7 @@ class Exchange(Passage):
             self._choice = self._gateway.splits.choose(model, self._ask.session, self._head.arm)
             self._times.start()
             self._times.streams = self._ask.stream
-            self._gateway.ledger.arrived(self._choice, self._ask.session, self._times)
+            self._gateway.ledger.arrived(self._choice, self._ask, self._times)
             self._attempt(Place.NEW)
         except RefusedError as refusal:
             self._refuse(refusal)

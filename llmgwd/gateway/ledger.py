@@ -3,6 +3,7 @@
 import time
 from typing import TYPE_CHECKING
 
+from llmgwd.gateway.ask import Ask, Kind
 from llmgwd.gateway.looks import LookKey, Looks
 from llmgwd.gateway.meter import Facts
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
@@ -152,11 +153,12 @@ class Ledger:
         if facts is not None:
             _add(tally, outcome, facts, times)
 
-    def arrived(self, choice: "Choice", session: bytes, times: Times) -> None:
+    def arrived(self, choice: "Choice", ask: Ask, times: Times) -> None:
         """A request whose arm was chosen; counted where both arms could have had it."""
         model = choice.model
         if choice.cause.is_compared and model.share > 0 and model.canary is not None and model.canary.replicas:
-            times.look = self.looks.arrived(model, choice.arm.arm, session)
+            textless = ask.kind is Kind.EMBEDDINGS
+            times.look = self.looks.arrived(model, choice.arm.arm, ask.session, textless=textless)
 
     def dropped(self, times: Times) -> None:
         """It ended without an outcome."""

@@ -34,13 +34,14 @@ class _Counts:
         "keys",
         "length_limited",
         "rejected",
+        "textless",
         "token_time",
         "ttft",
     )
 
     def __init__(self) -> None:
         self.arrived = self.ended = self.cancelled = self.bad = 0
-        self.length_limited = self.degenerate = self.rejected = self.keys = 0
+        self.length_limited = self.degenerate = self.rejected = self.keys = self.textless = 0
         self.ttft: dict[int, int] = {}
         self.token_time: dict[int, int] = {}
 
@@ -68,8 +69,11 @@ class Looks:
         """Forgets the sessions of canaries that are not in the table any more."""
         self._sessions = {canary: keys for canary, keys in self._sessions.items() if canary in canaries}
 
-    def arrived(self, model: "ModelEntry", arm: Arm, session: bytes) -> LookKey | None:
-        """A request that the split sent to `arm`. None: it is not to be counted, and not to be told of again."""
+    def arrived(self, model: "ModelEntry", arm: Arm, session: bytes, *, textless: bool) -> LookKey | None:
+        """A request that the split sent to `arm`. None: it is not to be counted, and not to be told of again.
+
+        textless: by its kind no answer to it has text.
+        """
         canary = model.canary_id
         is_new = False
         if session:
@@ -83,6 +87,7 @@ class Looks:
         counts = self._of(key)
         counts.arrived += 1
         counts.keys += is_new
+        counts.textless += textless
         return key
 
     def left(self, key: LookKey, waited_s: float | None) -> None:

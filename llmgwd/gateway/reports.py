@@ -23,7 +23,7 @@ class Reports:
     @property
     def is_settled(self) -> bool:
         """Whether the daemon has all that there is to tell."""
-        return self._unacknowledged is None and not self._gateway.ledger
+        return self._unacknowledged is None and not self._gateway.ledger and not self._gateway.loads
 
     def linked(self) -> Report | None:
         """A link is up, perhaps to another life of the daemon: gives the report to send again, if any."""
@@ -49,7 +49,7 @@ class Reports:
         in_flight = gateway.in_flight()
         lines = tuple(LineLength(*key, waiting) for key, waiting in gateway.lines.lengths().items())
         is_same = in_flight == self._told_in_flight and lines == self._told_lines
-        if is_same and not gateway.ledger and not gateway.has_drained:
+        if is_same and not gateway.ledger and not gateway.loads and not gateway.has_drained:
             return None
         self._seq += 1
         gateway.forget_drained()
@@ -61,6 +61,7 @@ class Reports:
             in_flight=in_flight,
             samples=gateway.ledger.take(),
             looks=gateway.ledger.looks.take(),
+            loads=gateway.loads.take(),
             lines=lines,
         )
         return self._unacknowledged

@@ -1,11 +1,13 @@
 """What one worker has: the present table, the replicas it knows, the clients it serves, and what it has counted."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from llmgwd.gateway.ledger import Ledger
 from llmgwd.gateway.lines import Lines
+from llmgwd.gateway.loads import Loads
 from llmgwd.gateway.routing import Splits, finishing
 from llmgwd.gateway.settings import Settings
 from llmgwd.gateway.table import Replica, Table
@@ -28,6 +30,7 @@ class Gateway:
         self.table: Table | None = None
         self.splits = Splits(settings.worker_id)
         self.ledger = Ledger()
+        self.loads = Loads()
         self.lines = Lines(settings.queue, max(settings.queue_bytes, settings.max_body_bytes))
         self.clients: set[ClientConnection] = set()
         self.excess: set[ClientConnection] = set()
@@ -63,10 +66,12 @@ class Gateway:
             self.drained()
 
     def take(self, replica: Replica) -> None:
+        replica.book_load(time.monotonic())
         replica.in_flight += 1
 
     def leave(self, replica: Replica) -> None:
         """The other half of `take`."""
+        replica.book_load(time.monotonic())
         replica.in_flight -= 1
         if self.lines.count and self.table is not None:
             for arm in self.table.arms_of.get(replica, ()):
@@ -92,13 +97,15 @@ class Gateway:
         self._left = {replica for replica in self._left if replica.in_flight}
 
     def sweep(self) -> None:
-        """Ends what is past its deadline."""
+        """Ends what is past its deadline, and books the loads."""
         now = self.loop.time()
         for client in (*self.clients, *self.excess):
             client.check(now)
         idle_before = now - self.settings.upstream_idle_s
         for replica in self._fleet.values():
             replica.pool.expire(idle_before)
+        if self.table is not None:
+            self.loads.measure(self.table)
 
     def finish(self) -> None:
         """From now on connections close with their present request; idle ones at once."""

@@ -1,5 +1,6 @@
 """The routing table: what the daemon said, made ready for look-ups. Never changed, only replaced."""
 
+import time
 from collections.abc import Callable
 from hmac import compare_digest
 
@@ -17,30 +18,62 @@ from llmgwd.protocol.samples import Arm
 class Replica:
     """A running engine: its connections and the requests it has. It outlives the table that brought it."""
 
-    __slots__ = ("counts_usage", "host_line", "id", "in_flight", "pool", "served_name")
+    __slots__ = (
+        "_busy_s",
+        "_held_s",
+        "_since",
+        "counts_usage",
+        "host_line",
+        "id",
+        "in_flight",
+        "pool",
+        "served_name",
+        "slots",
+    )
 
     def __init__(self, route: ReplicaRoute, pool: Pool) -> None:
         self.id = route.id
         self.served_name = route.served_name
         self.counts_usage = route.counts_usage
+        self.slots = route.slots
         self.pool = pool
         self.in_flight = 0
+        self._held_s = self._busy_s = 0.0
+        self._since = time.monotonic()
         host = f"[{route.host}]" if ":" in route.host else route.host
         self.host_line = b"Host: %b:%d\r\n" % (host.encode("idna" if not host.isascii() else "ascii"), route.port)
+
+    def book_load(self, now: float) -> None:
+        """Books the requests it had until `now` of the monotonic clock; to be called before `in_flight` changes."""
+        count = self.in_flight
+        if count:
+            span_s = now - self._since
+            self._held_s += count * span_s
+            self._busy_s += (count if count < self.slots else self.slots) * span_s
+        self._since = now
+
+    def take_load(self, now: float) -> tuple[float, float]:
+        """The seconds that requests and slots were in use since this was last asked, summed over them."""
+        self.book_load(now)
+        taken = (self._held_s, self._busy_s)
+        self._held_s = self._busy_s = 0.0
+        return taken
 
 
 class ArmEntry:
     """One arm of a model as the table has it, with the keys of its samples and of its line."""
 
-    __slots__ = ("_turn", "apart_key", "arm", "header", "key", "line", "replicas")
+    __slots__ = ("_turn", "apart_key", "arm", "header", "key", "line", "look_s", "replicas")
 
-    def __init__(self, arm: Arm, key: ArmKey, replicas: tuple[Replica, ...]) -> None:
+    def __init__(self, arm: Arm, key: ArmKey, replicas: tuple[Replica, ...], look_s: float | None) -> None:
+        """`look_s` is the length of a look while the arms are compared; None: they are not."""
         self.arm = arm
         self.key = key
         self.apart_key: ArmKey = (*key[:-1], True)
         """For the requests that are in no comparison of the arms."""
         self.line: LineKey = (key[0], arm)
         self.replicas = replicas
+        self.look_s = look_s
         self.header = b"x-llmgw-arm: %b\r\n" % arm.value.encode()
         self._turn = 0
 
@@ -121,10 +154,11 @@ def describe(name: str) -> dict[str, object]:
 
 def _entry(route: ModelRoute, replica: Callable[[ReplicaRoute], Replica]) -> ModelEntry:
     canary_id = route.canary.id if route.canary is not None else ""
+    look_s = route.canary.look_s if route.canary is not None and 0 < route.canary.share < 100 else None
 
     def arm(kind: Arm, arm_route: ArmRoute) -> ArmEntry:
         key = (route.name, kind, arm_route.revision, canary_id, False)
-        return ArmEntry(kind, key, tuple(replica(each) for each in arm_route.replicas))
+        return ArmEntry(kind, key, tuple(replica(each) for each in arm_route.replicas), look_s)
 
     stable = arm(Arm.STABLE, route.stable)
     canary = arm(Arm.CANARY, route.canary.arm) if route.canary is not None else None

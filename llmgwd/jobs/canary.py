@@ -38,12 +38,18 @@ async def catalog(run: Run) -> str:
                 started=services.now(),
                 plan=plan_of(request),
                 look_s=float(services.settings.canary.every),
+                ignores_load=request.ignore_load,
             )
         )
         limits = {**services.settings.canary.limits, **request.limits}
         services.dataplane.bench.open(run.job.id, limits, services.settings.canary.every)
         event = services.log_event(
-            run.job.by, EventKind.CANARY_STARTED, model.name, before=model.origin.short, after=run.origin.short
+            run.job.by,
+            EventKind.CANARY_STARTED,
+            model.name,
+            before=model.origin.short,
+            after=run.origin.short,
+            why="uneven load is ignored" if request.ignore_load else "",
         )
     run.model = model
     services.feed.publish(run.job.id)

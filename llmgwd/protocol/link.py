@@ -7,7 +7,7 @@ numbered per worker; the worker keeps a report until `ReportTaken` names it and 
 
 import msgspec
 
-from llmgwd.protocol.samples import Arm, ArmSample, LookSample
+from llmgwd.protocol.samples import Arm, ArmSample, LoadSample, LookSample
 
 LINK_VERSION = 1
 
@@ -111,6 +111,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     looks: tuple[LookSample, ...] = ()
     lines: tuple[LineLength, ...] = ()
     """The lines that are not empty."""
+    loads: tuple[LoadSample, ...] = ()
 
 
 ToWorker = Routes | ReportTaken | Finish

@@ -83,6 +83,8 @@ class StartCanary(msgspec.Struct, frozen=True, tag=True):
     on_deadline: OnDeadline = OnDeadline.HOLD
     limits: dict[str, float | None] = {}
     """Over the configuration's; null: not judged."""
+    ignore_load: bool = False
+    """Whether its times count for promotion though its engine was idle while stable's was full."""
 
 
 class SetPercent(msgspec.Struct, frozen=True, tag=True):
@@ -108,7 +110,9 @@ class SetLimits(msgspec.Struct, frozen=True, tag=True):
     """Changes limits of a running canary, those named. Answered by `Done`."""
 
     name: str
-    limits: dict[str, float | None]
+    limits: dict[str, float | None] = {}
+    ignore_load: bool | None = None
+    """Whether uneven load is ignored from now on; null: as it was."""
 
 
 class Promote(msgspec.Struct, frozen=True, tag=True):

@@ -90,5 +90,19 @@ class LookSample(msgspec.Struct, frozen=True, omit_defaults=True):
     degenerate: int = 0
     rejected: int = 0
     keys: int = 0
+    textless: int = 0
     ttft: dict[int, int] = {}
     token_time: dict[int, int] = {}
+
+
+class LoadSample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How busy the replicas of one arm were in one look, since the last report, with whatever requests they had."""
+
+    canary: str
+    arm: Arm
+    look: int
+    """As that of `LookSample`, of the time that went by rather than of arrivals."""
+    held_s: float = 0.0
+    """Seconds that requests were in flight, summed over them."""
+    busy_s: float = 0.0
+    """Seconds that slots were in use, summed over them; 0 also where their number is not known."""

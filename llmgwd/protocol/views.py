@@ -107,6 +107,12 @@ class ArmView(msgspec.Struct, frozen=True):
     completion_tokens: int
     forced: int
     rescued: int
+    in_flight: float | None = None
+    """Requests that its engines had at once, on average while its times were measured."""
+    slots_busy: float | None = None
+    """Part of its engines' slots that were in use then, 0–1; null also when their number is not known."""
+    output_tokens_per_s: float | None = None
+    """Tokens that all its requests together were given a second then."""
 
 
 class MetricView(msgspec.Struct, frozen=True):
@@ -118,7 +124,7 @@ class MetricView(msgspec.Struct, frozen=True):
 
     metric: str
     state: str
-    """`worse`, `within`, `undecided` or `off`."""
+    """`worse`, `within`, `undecided`, `off`, or `absent` where no answer of either arm can have it."""
     limit: float | None
     canary_n: int
     stable_n: int
@@ -169,6 +175,8 @@ class CanaryView(msgspec.Struct, frozen=True):
     reason: str = ""
     """Why it ended."""
     job: str | None = None
+    ignores_load: bool = False
+    """Whether its times count for promotion though its engine was idle while stable's was full."""
 
 
 class UpdateView(msgspec.Struct, frozen=True):

@@ -20,6 +20,8 @@ class ArmCounts:
     rejected: int = 0
     keys: int = 0
     """Session keys seen for the first time; a key counts once in each worker that meets it."""
+    textless: int = 0
+    """Of `arrived`: those of a kind whose answers never have text, such as embeddings."""
     ttft: dict[int, int] = field(default_factory=dict)
     """Time to the first token; of a client that left before it, the time it waited."""
     token_time: dict[int, int] = field(default_factory=dict)
@@ -39,6 +41,7 @@ class ArmCounts:
         self.degenerate += other.degenerate
         self.rejected += other.rejected
         self.keys += other.keys
+        self.textless += other.textless
         add_cells(self.ttft, other.ttft)
         add_cells(self.token_time, other.token_time)
 

@@ -38,29 +38,45 @@ class Decision:
     """The metric with the most evidence against the canary, when worse."""
     open: tuple[Metric, ...] = ()
     """Metrics that are not found within their limit yet."""
+    absent: tuple[Metric, ...] = ()
+    """Metrics that no answer of either arm can have."""
     waits: tuple[Wait, ...] = field(default=())
 
 
 def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, uneven_load: bool = False) -> Decision:
     """What the evidence shows now; may be asked as often as wished, also right after a bad canary answer.
 
-    age_s: since the canary began to serve; uneven_load: the canary's engine was idle while stable's was full.
+    age_s: since the canary began to serve; uneven_load: the canary's engine was idle while stable's was full, so that
+    its times speak against it only.
     """
+    absent = _absent(evidence)
     present = {metric: _present(evidence, metric) for metric in evidence.wealth}
     against = {metric: wealth for metric, wealth in present.items() if _enough(evidence, metric)}
     # The budgets of all metrics add up to 1, so their sum is one wealth that starts at 1.
     if math.fsum(against.values()) >= 1.0 / evidence.alpha:
-        return Decision(State.WORSE, blamed=max(against, key=against.__getitem__))
+        return Decision(State.WORSE, blamed=max(against, key=against.__getitem__), absent=absent)
     needed = math.log(1.0 / evidence.alpha_promote)
+    judged = {metric: wealth for metric, wealth in evidence.wealth.items() if metric not in absent}
+    uneven_load = uneven_load and any(metric not in SHARES for metric in judged)
     unsure = tuple(
         metric
-        for metric, wealth in evidence.wealth.items()
-        if wealth.log_behind < needed or present[metric] > wealth.spent
+        for metric, wealth in judged.items()
+        if wealth.log_behind < needed or present[metric] > wealth.spent or (uneven_load and metric not in SHARES)
     )
     waits = _waits(evidence, age_s < min_age_s, uneven_load)
-    if unsure or waits or not evidence.wealth:
-        return Decision(State.UNDECIDED, open=unsure, waits=waits)
-    return Decision(State.FINE)
+    if unsure or waits or not judged:
+        return Decision(State.UNDECIDED, open=unsure, absent=absent, waits=waits)
+    return Decision(State.FINE, absent=absent)
+
+
+def _absent(evidence: Evidence) -> tuple[Metric, ...]:
+    """The metrics of times that are judged, when every request of both arms was of a kind that has none.
+
+    By the kind of the requests, never by the want of figures: those may be missing because something is broken.
+    """
+    if not all(evidence.arrived) or evidence.textless != evidence.arrived:
+        return ()
+    return tuple(metric for metric in evidence.wealth if metric not in SHARES)
 
 
 def _waits(evidence: Evidence, young: bool, uneven_load: bool) -> tuple[Wait, ...]:

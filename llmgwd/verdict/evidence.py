@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from llmgwd.verdict.counts import ArmCounts, add_cells
 from llmgwd.verdict.guard import Guard
 from llmgwd.verdict.limits import Limits, Metric, complete, limit_of, weights
+from llmgwd.verdict.load import Load
 from llmgwd.verdict.shares import RARE, UNKNOWN, ShareRecord, unseen
 from llmgwd.verdict.times import TimesRecord
 from llmgwd.verdict.wealth import Wealth
@@ -116,6 +117,11 @@ class Evidence:
     stable_keys: int = 0
     cancelled: list[int] = field(default_factory=lambda: [0, 0])
     """Requests whose client left, canary and stable."""
+    arrived: list[int] = field(default_factory=lambda: [0, 0])
+    """Requests that came, canary and stable."""
+    textless: list[int] = field(default_factory=lambda: [0, 0])
+    """Of those: the ones of a kind whose answers never have text."""
+    load: Load = field(default_factory=Load)
     stable_down: bool = False
     """Whether the last closed look was judged absolutely."""
 
@@ -146,6 +152,8 @@ def add_canary(evidence: Evidence, look: int, share: float, counts: ArmCounts) -
     evidence.ended += counts.ended + counts.cancelled
     evidence.canary_keys += counts.keys
     evidence.cancelled[0] += counts.cancelled
+    evidence.arrived[0] += counts.arrived
+    evidence.textless[0] += counts.textless
 
 
 def add_stable(evidence: Evidence, look: int, share: float, counts: ArmCounts) -> None:
@@ -153,6 +161,8 @@ def add_stable(evidence: Evidence, look: int, share: float, counts: ArmCounts) -
     _open(evidence, look, share).stable.add(counts)
     evidence.stable_keys += counts.keys
     evidence.cancelled[1] += counts.cancelled
+    evidence.arrived[1] += counts.arrived
+    evidence.textless[1] += counts.textless
 
 
 def change_limits(evidence: Evidence, limits: Limits) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from llmgwd.verdict.settle import HITS
 
 WITHIN = "within"
 OFF = "off"
+ABSENT = "absent"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class MetricFigures:
 
     metric: Metric
     state: str
-    """`worse`, `within`, `undecided` or `off`."""
+    """`worse`, `within`, `undecided`, `off`, or `absent` where no answer of either arm can have it."""
     limit: float | None
     canary_n: int
     stable_n: int
@@ -80,6 +81,8 @@ def _state(evidence: Evidence, metric: Metric, decision: Decision) -> str:
         return OFF
     if metric is decision.blamed:
         return State.WORSE
+    if metric in decision.absent:
+        return ABSENT
     return State.UNDECIDED if metric in decision.open or decision.state is State.WORSE else WITHIN
 
 

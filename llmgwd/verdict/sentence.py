@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 
 from llmgwd.verdict.decision import Decision, State, Wait
 from llmgwd.verdict.evidence import SHARES, WARM_UP, Evidence
-from llmgwd.verdict.figures import OFF, MetricFigures, Need
+from llmgwd.verdict.figures import ABSENT, OFF, MetricFigures, Need
 from llmgwd.verdict.limits import Metric, limit_of, written
+from llmgwd.verdict.load import figures as load_figures
 
 WORDS: Mapping[Metric, str] = {
     Metric.BAD_ANSWERS: "bad answers",
@@ -31,7 +32,7 @@ def sentence(evidence: Evidence, decision: Decision, figures: Sequence[MetricFig
         blamed = next(metric for metric in figures if metric.metric is decision.blamed)
         return _worse(evidence, blamed)
     if decision.state is State.FINE:
-        return _fine(figures)
+        return _fine(figures, decision)
     return _undecided(evidence, decision, figures, need)
 
 
@@ -54,7 +55,10 @@ def _compared(evidence: Evidence, shown: MetricFigures) -> str:
             f"{shown.canary_hits:,} of {shown.canary_n:,} canary {_WERE[shown.metric]} ({_percent(shown.canary_value)})"
         )
         if evidence.stable_down:
-            return f"{ours}; stable was down, so the canary is judged on its own, and {limit} above none"
+            return (
+                f"{ours}; stable was down, so the canary is judged on its own, and {limit} above none; if one and the "
+                "same outage took both, start it again with --again"
+            )
         return (
             f"{ours} against {shown.stable_hits:,} of {shown.stable_n:,} on stable ({_percent(shown.stable_value)}); "
             f"the difference is {_between(shown.low, shown.high, _points)}, {limit}"
@@ -67,15 +71,20 @@ def _compared(evidence: Evidence, shown: MetricFigures) -> str:
     )
 
 
-def _fine(figures: Sequence[MetricFigures]) -> str:
-    judged = [shown for shown in figures if shown.state != OFF]
+def _fine(figures: Sequence[MetricFigures], decision: Decision) -> str:
+    judged = [shown for shown in figures if shown.state not in (OFF, ABSENT)]
     most = max(judged, key=lambda shown: shown.canary_n)
     values = ", ".join(
         f"{WORDS[shown.metric]} {_shown(shown.metric, shown.canary_value)} against "
         f"{_shown(shown.metric, shown.stable_value)}"
         for shown in judged
     )
-    return f"within every limit after {most.canary_n:,} canary requests against {most.stable_n:,} on stable: {values}"
+    said = f"within every limit after {most.canary_n:,} canary requests against {most.stable_n:,} on stable: {values}"
+    return f"{said}; {_without(decision.absent)}" if decision.absent else said
+
+
+def _without(absent: Sequence[Metric]) -> str:
+    return f"no request asks for text, so no answer of either side has a {' or '.join(WORDS[each] for each in absent)}"
 
 
 def _undecided(evidence: Evidence, decision: Decision, figures: Sequence[MetricFigures], need: Need) -> str:
@@ -92,15 +101,25 @@ def _undecided(evidence: Evidence, decision: Decision, figures: Sequence[MetricF
         parts.append(more if need.seconds is None else f"{more}, {_duration(need.seconds)} at today's rate")
     if evidence.warm_from is None:
         parts.append(f"times count after the first {WARM_UP} answers")
-    parts.extend(_WAITS[wait] for wait in decision.waits)
+    if decision.absent:
+        parts.append(_without(decision.absent))
+    parts.extend(_waits_for(evidence, wait) for wait in decision.waits)
     return "; ".join(parts)
 
 
-_WAITS: Mapping[Wait, str] = {
-    Wait.AGE: "it has not served long enough",
-    Wait.LOAD: "its engine was idle while stable's was full, so times do not compare",
-    Wait.STABLE: "stable is down, so there is nothing to compare with",
-}
+def _waits_for(evidence: Evidence, wait: Wait) -> str:
+    match wait:
+        case Wait.AGE:
+            return "it has not served long enough"
+        case Wait.STABLE:
+            return "stable is down, so there is nothing to compare with"
+        case Wait.LOAD:
+            canary, stable = load_figures(evidence.load)
+            return (
+                f"its times were measured on an engine that was idle ({_percent(canary.busy)} of its slots busy) while "
+                f"stable's was full ({_percent(stable.busy)}), so they do not show that it will be as quick under "
+                "stable's load: raise its share, or take them as they are with `limits` and --ignore-load"
+            )
 
 
 def _ratios(shown: MetricFigures) -> tuple[str, float | None, float | None]:

@@ -76,6 +76,9 @@ STABLE_ARM = ArmView(
     completion_tokens=180_000,
     forced=2,
     rescued=0,
+    in_flight=3.42,
+    slots_busy=0.842,
+    output_tokens_per_s=1138.6,
 )
 CANARY_ARM = msgspec.structs.replace(
     STABLE_ARM,
@@ -85,6 +88,9 @@ CANARY_ARM = msgspec.structs.replace(
     bad_share=1 / 201,
     ttft_s=0.118,
     tokens_per_s=40.8,
+    in_flight=0.39,
+    slots_busy=0.097,
+    output_tokens_per_s=15.6,
 )
 CANARY_ID = "canary-1764529000-3"
 CANARY = CanaryView(
@@ -103,6 +109,7 @@ CANARY = CanaryView(
     canary=CANARY_ARM,
     verdict=VerdictView(VerdictState.UNDECIDED, SENTENCE),
     next="looks again every 30 s and takes the canary out when it is worse",
+    tokens_share_real=10.1,
 )
 STEP_NAMES = ("repository", "weights", "checksums", "catalog", "placement", "smoke test", "split")
 STEP_DETAILS = (

@@ -82,10 +82,10 @@ class Running:
 class OnTerminal:
     """`llmgw` on a pseudo-terminal; `text` is all it wrote, escape sequences included."""
 
-    def __init__(self, *argv: str, socket: Path, columns: int = 100, **env: str) -> None:
+    def __init__(self, *argv: str, socket: Path, columns: int = 100, rows: int = 50, **env: str) -> None:
         self.text = ""
         self._main, side = pty.openpty()
-        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._process = subprocess.Popen(
             [*PROGRAM, *argv],
             stdin=side,

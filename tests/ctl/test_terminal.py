@@ -4,11 +4,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.exit_status import ExitStatus
-from llmgwd.protocol.states import CanaryPhase
+from llmgwd.protocol.states import CanaryPhase, VerdictState
+from llmgwd.protocol.views import VerdictView
 from tests.ctl.house import CANARY, CANARY_ID, STEP_NAMES, course, finished, well
 from tests.ctl.program import CONTROLS, ESCAPES, OnTerminal, llmgw
 from tests.ctl.scripted_daemon import ScriptedDaemon, Word
@@ -25,7 +27,13 @@ def test_a_page_fits_its_terminal(daemon: ScriptedDaemon, page: str, columns: in
     whole = " ".join(" ".join(line.split()) for line in terminal.lines)
     wanted = {
         "model list": ["chat ready 1/1 llamacpp 10 %", "acme/chat-gguf@5f3a9c1", "/srv/weights/base.gguf"],
-        "model canaries": ["requests 1,804 201", "bad 0.2 % 0.5 %", "10 % wanted, 9.9 % given", "5f3a9c1 → 9b1c2d3"],
+        "model canaries": [
+            "requests 1,804 201",
+            "bad 0.2 % 0.5 %",
+            "10 % wanted, 9.9 % of requests and 10.1 % of tokens so far",
+            "5f3a9c1 → 9b1c2d3",
+            "in flight 3.4 0.4 slots busy 84.2 % 9.7 % all tokens/s 1,138.6 15.6",
+        ],
         "jobs list": [CANARY_ID, "chat-canary is given 10 % of chat's requests"],
         "events": ["canary rolled back llmgw", "10 % → 0 %; worse: 9 of 120 answers"],
         "status": ["chat-canary serving 10 % undecided", "http://127.0.0.1:8080, 1 worker"],
@@ -98,6 +106,43 @@ def test_until_verdict_draws_the_canary(socket_path: Path) -> None:
         seen.set()
         assert terminal.end() == 0
     assert terminal.lines[-1] == "chat-canary was promoted: fine after 600 requests"
+
+
+@pytest.mark.parametrize(("rows", "has_figures"), [(50, True), (12, False)])
+def test_a_low_terminal_shows_the_verdict_rather_than_the_figures(
+    socket_path: Path, rows: int, has_figures: bool
+) -> None:
+    seen = threading.Event()
+
+    def script(request: m.Request) -> Iterator[Word]:
+        if isinstance(request, m.WatchCanary):
+            yield m.CanaryChanged(CANARY)
+            seen.wait(20)
+        yield from well()(request)
+
+    with ScriptedDaemon(socket_path, script):
+        watch = ("ctl", "model", "canary", "chat", "--until-verdict")
+        terminal = OnTerminal(*watch, socket=socket_path, rows=rows)
+        terminal.wait_for("waiting for the verdict")
+        shown = terminal.text
+        seen.set()
+        assert terminal.end() == 0
+    assert "undecided" in shown
+    assert ("all tokens/s" in shown) is has_figures
+
+
+def test_why_a_canary_was_rolled_back_is_said_once(socket_path: Path) -> None:
+    why = "9 of 120 canary answers were bad"
+    verdict = VerdictView(VerdictState.WORSE, why)
+    gone = msgspec.structs.replace(finished(CanaryPhase.ROLLED_BACK, why), verdict=verdict)
+
+    def script(request: m.Request) -> Iterator[Word]:
+        yield m.Canaries((gone,))
+
+    with ScriptedDaemon(socket_path, script):
+        said = llmgw("ctl", "model", "canaries", "--ended", socket=socket_path).stdout
+    assert said.count(why) == 1
+    assert "verdict        worse\n" in said
 
 
 def test_no_color_has_no_colour(daemon: ScriptedDaemon) -> None:

@@ -21,6 +21,7 @@ from tests.verdict.traffic import OLD_S, Arm, Canary
 
 STABLE = Arm()
 DOWN = Arm(bad=1.0)
+TIMED = {Metric.TTFT, Metric.TTFT_P95, Metric.SPEED}
 
 
 def slower(ratio: float, part: float = 1.0) -> Arm:
@@ -85,6 +86,62 @@ def test_fine_waits_for_age_and_for_a_load_that_compares() -> None:
     assert (young.state, young.waits) == (State.UNDECIDED, (Wait.AGE,))
     idle = decide(canary.evidence, OLD_S, uneven_load=True)
     assert (idle.state, idle.waits) == (State.UNDECIDED, (Wait.LOAD,))
+    assert set(idle.open) == TIMED
+    states = {shown.metric: shown.state for shown in report(canary.evidence, idle).metrics}
+    assert {metric for metric, state in states.items() if state == State.UNDECIDED} == TIMED
+
+
+def test_uneven_load_is_no_matter_where_no_times_are_judged() -> None:
+    canary = Canary(evidence=begin({"ttft": None, "speed": None}))
+    canary.until(State.FINE, STABLE, STABLE, looks=1000, requests=10)
+    assert decide(canary.evidence, OLD_S, uneven_load=True).state is State.FINE
+
+
+def test_a_canary_that_is_slow_though_it_idles_is_worse() -> None:
+    canary = Canary()
+    canary.until(State.WORSE, slower(3), STABLE, looks=60)
+    assert decide(canary.evidence, OLD_S, uneven_load=True).state is State.WORSE
+
+
+def embedded(canary: Canary, *, kinds: tuple[bool, bool] = (True, True), looks: int = 300) -> Canary:
+    """`canary` after looks without any time; `kinds`: whether the requests of canary and stable were for embeddings."""
+    for _ in range(looks):
+        add_canary(canary.evidence, canary.look, 0.5, ArmCounts(arrived=20, ended=20, textless=20 * kinds[0]))
+        add_stable(canary.evidence, canary.look, 0.5, ArmCounts(arrived=20, ended=20, textless=20 * kinds[1]))
+        canary.look += 1
+        canary.asked()
+    return canary
+
+
+def test_what_no_answer_of_either_arm_can_have_does_not_hold_up_promotion() -> None:
+    decision = embedded(Canary()).asked()
+    assert decision.state is State.FINE
+    assert set(decision.absent) == TIMED
+
+
+@pytest.mark.parametrize("kinds", [(False, True), (True, False), (False, False)])
+def test_times_that_are_merely_missing_are_never_fine(kinds: tuple[bool, bool]) -> None:
+    decision = embedded(Canary(), kinds=kinds).asked()
+    assert decision.state is State.UNDECIDED
+    assert set(decision.open) == TIMED
+    assert decision.absent == ()
+
+
+def test_one_request_for_text_is_enough_for_times_to_be_waited_for() -> None:
+    canary = embedded(Canary())
+    add_stable(canary.evidence, canary.look, 0.5, ArmCounts(arrived=1))
+    assert set(canary.asked().open) == TIMED
+
+
+def test_embeddings_on_one_arm_alone_or_with_only_times_judged_are_never_fine() -> None:
+    alone = Canary()
+    for look in range(300):
+        add_canary(alone.evidence, look, 0.5, ArmCounts(arrived=20, ended=20, textless=20))
+        settle(alone.evidence, list(alone.evidence.open), look)
+    assert decide(alone.evidence, OLD_S).state is State.UNDECIDED
+    off = dict.fromkeys(set(KNOWN) - {"ttft", "speed"})
+    nothing_else = embedded(Canary(evidence=begin(off))).asked()
+    assert (nothing_else.state, set(nothing_else.absent)) == (State.UNDECIDED, TIMED)
 
 
 def test_a_canary_that_breaks_after_a_long_good_life_is_still_found_quickly() -> None:

@@ -1,9 +1,9 @@
 from llmgwd.verdict.counts import ArmCounts
-from llmgwd.verdict.decision import State
+from llmgwd.verdict.decision import State, decide
 from llmgwd.verdict.evidence import add_canary, add_stable
 from llmgwd.verdict.limits import Metric
 from llmgwd.verdict.report import Report, report
-from tests.verdict.traffic import Arm, Canary
+from tests.verdict.traffic import OLD_S, Arm, Canary
 
 STABLE = Arm()
 
@@ -89,3 +89,34 @@ def test_the_interval_never_contradicts_the_verdict() -> None:
                 assert shown.low is not None
                 assert shown.limit is not None
                 assert shown.low >= shown.limit
+
+
+def test_uneven_load_is_told_with_both_loads_and_what_to_do() -> None:
+    canary = Canary()
+    canary.until(State.FINE, STABLE, STABLE, looks=1000, requests=10)
+    load = canary.evidence.load
+    load.judged = load.canary.known = load.stable.known = 10
+    load.canary.busy, load.stable.busy = 0.8, 9.7
+    said = report(canary.evidence, decide(canary.evidence, OLD_S, uneven_load=True)).sentence
+    assert "its times were measured on an engine that was idle (8.0 % of its slots busy)" in said
+    assert "while stable's was full (97.0 %), so" in said
+    assert said.endswith("raise its share, or take them as they are with `limits` and --ignore-load")
+
+
+def test_what_no_answer_can_have_is_told_until_the_end() -> None:
+    canary = Canary(share=0.5)
+    for _ in range(300):
+        for add in (add_canary, add_stable):
+            add(canary.evidence, canary.look, 0.5, ArmCounts(arrived=20, ended=20, textless=20))
+        canary.look += 1
+        decision = canary.asked()
+        told = report(canary.evidence, decision)
+        if canary.look == 3:
+            assert (told.state, told.metrics[1].state) == (State.UNDECIDED, "absent")
+            assert "no request asks for text, so no answer of either side has a median time to first token" in (
+                told.sentence
+            )
+            assert "within the limit yet: bad answers, answers cut at the length limit" in told.sentence
+    assert told.state is State.FINE
+    assert "no request asks for text" in told.sentence
+    assert "unknown" not in told.sentence
