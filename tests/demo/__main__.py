@@ -65,10 +65,14 @@ def good(house: House, clients: Clients, weights: Path) -> str:
 
 def soak(house: House, weights: Path) -> str:
     say("Newer weights that are good, and nobody there: the daemon promotes them by itself")
-    house.hub.commit(REPO, {FILE: weights}, message="better quantisation")
+    sha = house.hub.commit(REPO, {FILE: weights}, message="better quantisation")
     run(house, "model", "canary", "chat", "--percent", "50", "--auto-promote", "--until-verdict")
     run(house, "model", "canaries", "--ended")
-    return "good promoted by llmgw"
+    ended = house.json("model", "canaries", "chat", "--ended")[0]
+    expect(house.model()["origin"]["revision"] == sha, "the model is not on the good weights")
+    expect(ended["reason"] == "promoted by llmgw", f"the canary ended otherwise: {ended['reason']}")
+    requests = sum(ended["canary"]["outcomes"].values())
+    return f"good promoted by llmgw after {requests} canary requests"
 
 
 def broken(house: House, clients: Clients, weights: Path) -> None:

@@ -239,7 +239,18 @@ def test_with_stable_down_the_canary_is_judged_alone_and_the_sentence_says_so() 
     assert Wait.STABLE in decision.waits
     decision = canary.until(State.WORSE, DOWN, DOWN)
     assert decision.state is State.WORSE
-    assert "stable was down" in report(canary.evidence, decision).sentence
+    said = report(canary.evidence, decision).sentence
+    assert "stable was down" in said
+    assert said.endswith("if one and the same outage took both, start it again with --again")
+
+
+def test_an_outage_of_both_that_has_just_begun_is_no_reason_to_roll_back() -> None:
+    canary = Canary()
+    for _ in range(50):
+        canary.serves(STABLE, STABLE)
+    assert canary.serves(DOWN, DOWN).state is not State.WORSE
+    for _ in range(50):
+        assert canary.serves(STABLE, STABLE).state is not State.WORSE
 
 
 def test_stable_without_a_replica_is_down_before_it_fails_anything() -> None:
