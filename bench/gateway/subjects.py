@@ -12,7 +12,6 @@ from bench.gateway.backends import proxy_argv
 from bench.gateway.environments import ensure_peer, nginx_version, peer_version
 from bench.gateway.link import MODEL, StandIn
 from bench.gateway.processes import ProcessGroup, StartError, free_port
-from llmgwd.gateway.settings import Settings as WorkerSettings
 
 _ANSWER_TIMEOUT_S = 120.0
 _MAX_IN_FLIGHT = 10_000
@@ -131,9 +130,8 @@ def _llmgw(workers: int) -> Callable[[int, Path], Running]:
         for number in range(workers):
             argv = [sys.executable, "-m", "llmgwd.gateway.worker", "--link", str(link.path)]
             argv += ["--listen", f"127.0.0.1:{port}", "--worker-id", f"w{number}-bench"]
-            if hasattr(WorkerSettings, "max_in_flight"):
-                # The one replica here stands for as many as a crowd of streams would have.
-                argv += ["--max-in-flight", str(_MAX_IN_FLIGHT)]
+            # The one replica here stands for as many as a crowd of streams would have.
+            argv += ["--max-in-flight", str(_MAX_IN_FLIGHT)]
             group.start(argv if workers == 1 else [*argv, "--reuse-port"])
         running = Running(port, group, link)
         try:

@@ -133,7 +133,7 @@ class Ledger:
         self._tally(key).rescued += 1
 
     def turned_away(self, key: ArmKey) -> None:
-        """A request that no replica had room for."""
+        """A request that no replica was ready for, or had room for."""
         self._tally(key).turned_away += 1
 
     def outcome(self, arm: "ArmEntry", cause: "Cause", outcome: Outcome, facts: Facts | None, times: Times) -> None:

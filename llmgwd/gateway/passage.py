@@ -87,6 +87,7 @@ class Passage(ABC):
         self._table = gateway.table
         replica = choice.arm.least_busy(self._tried)
         if replica is None:
+            gateway.ledger.turned_away(choice.arm.key)
             raise no_replica(choice)
         lines = gateway.lines
         if replica.in_flight >= gateway.settings.max_in_flight or (

@@ -92,6 +92,7 @@ def test_no_ready_replica_is_503_with_retry_after(rig: Rig) -> None:
     rig.publish(ModelRoute(name, ArmRoute("a" * 40)))
     reply = ask(rig.port, CHAT, {"model": name})
     assert (reply.status, reply.code) == (503, "no_replica")
+    rig.daemon.wait(lambda: rig.daemon.sample(name).turned_away == 1, "counted")
     assert reply.headers["retry-after"] == "1"
 
 
