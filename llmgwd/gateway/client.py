@@ -9,6 +9,7 @@ from llmgwd.gateway.answers import RefusedError, answer, error_json
 from llmgwd.gateway.chunked import ChunkedBody, too_large
 from llmgwd.gateway.exchange import Exchange
 from llmgwd.gateway.heads import HeadParser, RequestHead, why_malformed
+from llmgwd.gateway.last_head import LastHead
 from llmgwd.gateway.state import Gateway
 
 _HEADS = HeadParser(forwards_authorization=True)
@@ -36,6 +37,8 @@ class ClientConnection(asyncio.Protocol):
         "_is_in_head",
         "_is_lingering",
         "_is_reading",
+        "_last_head",
+        "_last_parser",
         "_length",
         "_transport",
         "is_paused",
@@ -46,6 +49,9 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._head: RequestHead | None = None
+        self._last_head: LastHead[RequestHead] = LastHead()
+        self._last_parser: HeadParser | None = None
+        """Who read the last head: another would make something else of it."""
         self._chunked: ChunkedBody | None = None
         self._exchange: Exchange | None = None
         self._length = 0
@@ -153,6 +159,10 @@ class ClientConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_lingering:
             return
+        if self._exchange is None and not self._buffer and self._head is None and not self.is_paused:
+            known = self._last_head.known(data)
+            if known is not None and self._begin_whole(known[0], known[2]):
+                return
         self._buffer += data
         self._body_bytes += len(data)
         if self._exchange is None:
@@ -198,6 +208,24 @@ class ClientConnection(asyncio.Protocol):
     def _is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing() and not self._is_lingering
 
+    def _begin_whole(self, head: RequestHead, body: bytes) -> bool:
+        """Starts a request that came whole and whose head is known; False when it must be looked at more closely."""
+        table = self._gateway.table
+        if table is None or table.heads is not self._last_parser or len(body) > self._gateway.settings.max_body_bytes:
+            return False
+        try:
+            check_key(table, head)
+        except RefusedError as refusal:
+            self._refuse_and_close(refusal)
+            return True
+        self._begin(head, body)
+        return True
+
+    def _begin(self, head: RequestHead, body: bytes) -> None:
+        self._deadline = _NEVER
+        exchange = self._exchange = Exchange(self._gateway, self, head, body)
+        exchange.start()
+
     def _next_request(self) -> bool:
         """Takes the next request off the buffer and starts it; False when it is not all there. Raises RefusedError."""
         head = self._head
@@ -211,9 +239,7 @@ class ClientConnection(asyncio.Protocol):
             self._wait_for_body()
             return False
         self._head = self._chunked = self._body_begun_at = None
-        self._deadline = _NEVER
-        exchange = self._exchange = Exchange(self._gateway, self, head, body)
-        exchange.start()
+        self._begin(head, body)
         return True
 
     def _take_head(self) -> RequestHead | None:
@@ -230,9 +256,13 @@ class ClientConnection(asyncio.Protocol):
             raise _head_too_large(limit)
         self._is_in_head = False
         raw = bytes(buffer[:end])
-        del buffer[:end]
         table = self._gateway.table
-        head, self._length = (table.heads if table is not None else _HEADS).parse(raw)
+        parser = table.heads if table is not None else _HEADS
+        head, self._length = parser.parse(raw)
+        if not head.chunked and not head.expects_continue and len(buffer) == end + self._length:
+            self._last_parser = parser
+            self._last_head.learn(bytes(buffer), head)
+        del buffer[:end]
         check_key(table, head)
         if self._length > self._gateway.settings.max_body_bytes:
             raise too_large(self._gateway.settings.max_body_bytes)

@@ -12,8 +12,10 @@ from typing import NamedTuple
 from llmgwd.gateway.health import Health
 from llmgwd.gateway.meter import Chunk, Facts
 
-_SIZE_LINES = {b"%x\r\n" % size: size for size in range(1, 4096)}
+_MOST_DIGITS = 3
 """Longer chunks, and sizes written in other ways, are read in full."""
+_NEVER = b"\n"
+"""What no chunk begins with."""
 
 
 class Mould(NamedTuple):
@@ -48,14 +50,25 @@ def mould_of(event: bytes, out: bytes, chunk: Chunk) -> Mould | None:
 class Lane:
     """From one engine's connection to one client, while both sides' bodies are chunked."""
 
-    __slots__ = ("_before", "_behind", "_facts", "_hear", "_mould", "_renames", "_write", "has_moved")
+    __slots__ = (
+        "_behind",
+        "_facts",
+        "_hear",
+        "_mould",
+        "_openings",
+        "_renames",
+        "_write",
+        "has_moved",
+    )
 
     def __init__(self, write: Callable[[bytes], None], facts: Facts, health: Health) -> None:
         self._write = write
         self._facts = facts
         self._hear = health.hear_plain
         self._mould: Mould | None = None
-        self._before = self._behind = b""
+        self._behind = b""
+        self._openings: dict[int, bytes] = {}
+        """By a chunk's length on the wire: its size line, and what stands before the text."""
         self._renames = False
         self.has_moved = False
         """Whether anything was carried since this was last set to false."""
@@ -64,20 +77,18 @@ class Lane:
         """From here on carries what this mould fits."""
         if mould is not self._mould:
             self._mould = mould
-            self._before, self._behind = mould.before, mould.behind + b"\r\n"
+            self._behind = mould.behind + b"\r\n"
+            self._openings = {}
             self._renames = mould.before != mould.before_out or mould.behind != mould.behind_out
 
     def carry(self, data: bytes) -> bool:
         """Passes on one whole HTTP chunk that holds one event of the mould; False, and nothing done, for all else."""
-        start = data.find(b"\r\n", 0, 8) + 2
-        before, behind = self._before, self._behind
-        if (
-            _SIZE_LINES.get(data[:start]) != len(data) - start - 2
-            or not data.startswith(before, start)
-            or not data.endswith(behind)
-        ):
+        opening = self._openings.get(len(data))
+        if opening is None:
+            opening = self._learn_opening(len(data))
+        if not data.startswith(opening) or not data.endswith(self._behind):
             return False
-        said = data[start + len(before) : -len(behind)]
+        said = data[len(opening) : -len(self._behind)]
         try:
             text = said.decode()
         except UnicodeDecodeError:
@@ -93,3 +104,13 @@ class Lane:
             data = b"%x\r\n%b\r\n" % (len(event), event)
         self._write(data)
         return True
+
+    def _learn_opening(self, length: int) -> bytes:
+        """How a chunk of this length begins, if it is of the mould: the length leaves one size only."""
+        assert self._mould is not None
+        for digits in range(1, _MOST_DIGITS + 1):
+            line = b"%x\r\n" % max(0, length - digits - 4)
+            if len(line) == digits + 2 and length < 16**_MOST_DIGITS:
+                self._openings[length] = line + self._mould.before
+                return self._openings[length]
+        return _NEVER

@@ -8,7 +8,8 @@ from typing import Protocol, cast
 import httptools
 
 from llmgwd.gateway.lane import Lane
-from llmgwd.gateway.reply_heads import BODILESS, LastHead, ReplyHead
+from llmgwd.gateway.last_head import LastHead
+from llmgwd.gateway.reply_heads import BODILESS, ReplyHead
 
 MAX_REPLY_HEAD_BYTES = 64 * 1024
 
@@ -171,8 +172,13 @@ class UpstreamConnection(asyncio.Protocol):
             body = b""
         self._is_between_chunks = self._chunk_is_whole and data.endswith(b"\r\n")
         if is_first and self._complete and self._keeps_alive:
-            self._pool.last_head.learn(data, self.head)
+            self._learn(data, self.head)
         receiver.reply_came(self, body, self._complete)
+
+    def _learn(self, data: bytes, head: ReplyHead) -> None:
+        # Not the head of an interim reply that came before, and none whose length is of a body that is not sent.
+        if head.status not in BODILESS and data.startswith(b"HTTP/1.1 %d" % head.status):
+            self._pool.last_head.learn(data, head)
 
     def eof_received(self) -> bool:
         return False
@@ -250,7 +256,7 @@ class Pool:
         self._limit = limit
         self._loop = loop
         self._idle: deque[UpstreamConnection] = deque()
-        self.last_head = LastHead()
+        self.last_head: LastHead[ReplyHead] = LastHead()
         self.is_closed = False
 
     def take(self) -> UpstreamConnection | None:

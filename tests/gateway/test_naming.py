@@ -1,6 +1,7 @@
 """Models by name and alias, and replies under the name the client asked for (G2, G11)."""
 
 import json
+from hashlib import sha256
 
 import pytest
 
@@ -104,8 +105,6 @@ def test_before_the_first_routes_everything_but_health_is_503(own_rig: Rig) -> N
 
 
 def test_keys_are_asked_for_and_kept_from_the_engine(rig: Rig) -> None:
-    from hashlib import sha256
-
     engine = rig.upstream(says())
     name = rig.name()
     model = ModelRoute(name, ArmRoute("a" * 40, (rig.replica(engine, name),)))
@@ -119,6 +118,29 @@ def test_keys_are_asked_for_and_kept_from_the_engine(rig: Rig) -> None:
         assert ask(rig.port, "/v1/models").status == 401
         assert ask(rig.port, CHAT, {"model": name}, "Authorization: Bearer sk-1").status == 200
         assert "authorization" not in engine.requests[-1].headers
+    finally:
+        rig.publish(model)
+
+
+def test_keys_that_begin_to_be_asked_for_hold_for_connections_there_are(rig: Rig) -> None:
+    engine = rig.upstream(says())
+    name = rig.name()
+    model = ModelRoute(name, ArmRoute("a" * 40, (rig.replica(engine, name),)))
+    rig.publish(model)
+    try:
+        with Client(rig.port) as with_key, Client(rig.port) as without:
+            for _ in range(3):
+                assert without.ask(CHAT, {"model": name}).status == 200
+                assert with_key.ask(CHAT, {"model": name}, "Authorization: Bearer sk-1").status == 200
+                assert engine.requests[-1].headers["authorization"] == "Bearer sk-1"
+            rig.publish(model, keys=(sha256(b"sk-1").digest(),))
+            for _ in range(3):
+                assert with_key.ask(CHAT, {"model": name}, "Authorization: Bearer sk-1").status == 200
+                assert "authorization" not in engine.requests[-1].headers
+            assert without.ask(CHAT, {"model": name}).status == 401
+            assert without.is_closed()
+            rig.publish(model, keys=(sha256(b"sk-2").digest(),))
+            assert with_key.ask(CHAT, {"model": name}, "Authorization: Bearer sk-1").status == 401
     finally:
         rig.publish(model)
 

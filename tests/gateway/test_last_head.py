@@ -1,8 +1,13 @@
 """A reply whose head differs from the last one's in nothing but date and length is known; any other is parsed."""
 
+import asyncio
+
 import pytest
 
-from llmgwd.gateway.reply_heads import LastHead, ReplyHead
+from llmgwd.gateway.last_head import LastHead
+from llmgwd.gateway.reply_heads import ReplyHead
+from llmgwd.gateway.upstream import Pool, UpstreamConnection
+from tests.gateway.test_splits import Wire
 
 DATE = b"Mon, 30 Nov 2026 22:40:00 GMT"
 LATER = b"Tue, 01 Dec 2026 00:00:01 GMT"
@@ -13,9 +18,9 @@ def reply(lines: bytes, body: bytes = b"{}", status: bytes = b"200 OK") -> bytes
     return b"HTTP/1.1 %b\r\n%b\r\n%b" % (status, lines.replace(b"LENGTH", b"%d" % len(body)), body)
 
 
-def learnt(data: bytes, status: int = 200) -> LastHead:
+def learnt(data: bytes, status: int = 200) -> LastHead[ReplyHead]:
     """What is remembered of a reply, its headers told apart as the HTTP parser does."""
-    last = LastHead()
+    last: LastHead[ReplyHead] = LastHead()
     lines = data.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
     pairs = [line.partition(b": ") for line in lines]
     last.learn(data, ReplyHead(status, [(name, value) for name, _, value in pairs]))
@@ -69,22 +74,56 @@ def test_any_other_is_not(other: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "status"),
-    [
-        (reply(NGINX)[:-1], 200),
-        (reply(NGINX) + b"x", 200),
-        (reply(TYPE), 200),
-        (reply(b"Content-Length: LENGTH\r\n", b"", b"304 Not Modified"), 304),
-        (b"HTTP/1.1 103 Early Hints\r\nContent-Length: %d\r\n\r\n%b" % (len(reply(NGINX)), reply(NGINX)), 200),
-    ],
-    ids=["cut", "followed", "no length", "no body", "interim"],
+    "data", [reply(NGINX)[:-1], reply(NGINX) + b"x", reply(TYPE)], ids=["cut", "followed", "no length"]
 )
-def test_what_is_not_one_whole_reply_is_not_learnt(data: bytes, status: int) -> None:
-    assert learnt(data, status).known(data) is None
+def test_what_is_not_one_whole_message_is_not_learnt(data: bytes) -> None:
+    assert learnt(data).known(data) is None
+
+
+class Taker:
+    """Takes replies, and remembers how they ended."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def reply_came(self, connection: UpstreamConnection, data: bytes, complete: bool) -> None:
+        assert connection.head is not None
+        self.told.append(f"{connection.head.status} {data.decode()} {complete}")
+
+    def reply_lost(self, connection: UpstreamConnection, why: str, reset: bool) -> None:
+        self.told.append("lost")
+
+
+HINTS = b"HTTP/1.1 103 Early Hints\r\nContent-Length: %d\r\n\r\n%b"
+
+
+@pytest.mark.parametrize(
+    ("data", "told", "is_learnt"),
+    [
+        (reply(NGINX), "200 {} True", True),
+        (reply(NGINX, b"", b"304 Not Modified"), "304  True", False),
+        (HINTS % (len(reply(NGINX)), reply(NGINX)), "200 {} True", False),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" + reply(NGINX), "200 {} True", False),
+        (reply(NGINX.replace(b"keep-alive", b"close")), "200 {} True", False),
+        (reply(NGINX) + b"x", "200 {} True", False),
+    ],
+    ids=["plain", "without a body", "hints with a length", "hints", "closing", "followed"],
+)
+def test_a_connection_learns_from_whole_replies_that_leave_it_clean(data: bytes, told: str, is_learnt: bool) -> None:
+    loop = asyncio.new_event_loop()
+    pool = Pool("127.0.0.1", 1, 4, loop)
+    connection = UpstreamConnection(pool)
+    connection.connection_made(Wire())
+    taker = Taker()
+    connection.send(b"GET / HTTP/1.1\r\n\r\n", b"", taker, head_request=False)
+    connection.data_received(data)
+    assert taker.told == [told]
+    assert (pool.last_head.known(data) is not None) == is_learnt
+    loop.close()
 
 
 def test_an_engine_whose_heads_always_differ_is_studied_a_hundred_times_and_no_more() -> None:
-    last = LastHead()
+    last: LastHead[ReplyHead] = LastHead()
     for number in range(101):
         data = reply(UNDATED + b"X-Request-Id: %d\r\n" % number)
         last.learn(data, ReplyHead(200, [(b"Content-Length", b"2")]))
