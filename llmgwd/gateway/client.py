@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import cast
 
 from llmgwd.gateway.admission import check_key
@@ -70,6 +71,11 @@ class ClientConnection(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
+
+    @property
+    def writes(self) -> Callable[[bytes], None] | None:
+        """What writes to this client with nothing in between; None when it is gone."""
+        return self._transport.write if self._transport is not None else None
 
     def exchange_done(self, *, keep: bool) -> None:
         """The present exchange wrote all of its reply; the connection goes on with the next request or closes."""

@@ -39,6 +39,7 @@ class Exchange(Passage):
     """Owned by its client's connection; owns the attempt that is under way."""
 
     __slots__ = (
+        "_carried_at",
         "_client",
         "_has_ended",
         "_has_moved",
@@ -58,6 +59,8 @@ class Exchange(Passage):
         self._has_ended = False
         self._has_moved = False
         self._lane: Lane | None = None
+        self._carried_at: float | None = None
+        """When the lane had carried something at the last check."""
         self._rescued_from: ArmKey | None = None
 
     def start(self) -> None:
@@ -98,10 +101,10 @@ class Exchange(Passage):
             return
         if out or complete:
             self._write(connection, out, complete)
-        if reader.mould is not None and not complete:
+        if self._lane is not None:
+            self._lane.fit(reader.mould if connection.is_between_chunks else None)
+        elif reader.mould is not None and connection.is_between_chunks and not complete:
             self._open_lane(connection, reader.facts, reader.mould)
-        elif self._lane is not None:
-            connection.lane = None
         if complete:
             self._connection = None
             connection.release()
@@ -109,12 +112,12 @@ class Exchange(Passage):
 
     def _open_lane(self, connection: UpstreamConnection, facts: Facts, mould: Mould) -> None:
         """Lets the next chunks go past all of this, as long as they are like the last one."""
-        if self._lane is None:
-            if facts.health is None or facts.health.asks_json or not self._writer.is_chunked:
-                return
-            self._lane = Lane(self._client.write, facts, facts.health)
+        write = self._client.writes
+        if facts.health is None or facts.health.asks_json or not self._writer.is_chunked or write is None:
+            return
+        self._lane = Lane(connection, write, facts, facts.health)
         self._lane.fit(mould)
-        connection.lane = self._lane
+        connection.divert(self._lane)
 
     def reply_lost(self, connection: UpstreamConnection, why: str, reset: bool) -> None:
         self._connection = None
@@ -224,11 +227,10 @@ class Exchange(Passage):
 
     def check(self, now: float) -> None:
         """Ends an attempt that is past its deadline at `now` of the loop's clock."""
-        lane = self._lane
-        if self._has_moved or (lane is not None and lane.has_moved):
+        carried_at = self._reader.facts.last_token_at if self._lane is not None and self._reader is not None else None
+        if self._has_moved or carried_at != self._carried_at:
             self._has_moved = False
-            if lane is not None:
-                lane.has_moved = False
+            self._carried_at = carried_at
             self._deadline = now + self._gateway.settings.reply_timeout_s
         elif now >= self._deadline:
             self._time_out()

@@ -7,6 +7,7 @@ import msgspec
 
 WINDOW_BYTES = 2048
 """How much of an answer's end is looked at for repetition."""
+MOST_TAIL_BYTES = 4 * WINDOW_BYTES
 LEAST_BYTES = 1024
 """A shorter answer has not had the room to run in circles."""
 LEAST_RATIO = 0.08
@@ -25,11 +26,12 @@ _check = msgspec.json.Decoder(msgspec.Raw).decode
 class Health:
     """What is heard of one answer, in bounded memory."""
 
-    __slots__ = ("_documents", "_has_several", "_is_degenerate", "_kept_bytes", "_tail", "asks_json")
+    __slots__ = ("_documents", "_has_several", "_is_degenerate", "_kept_bytes", "asks_json", "tail")
 
     def __init__(self, *, asks_json: bool) -> None:
         self.asks_json = asks_json
-        self._tail = bytearray()
+        self.tail = bytearray()
+        """The end of what was heard, in UTF-8; whoever adds to it trims it past MOST_TAIL_BYTES."""
         self._is_degenerate: bool | None = None
         """Told once, and asked for by every count."""
         self._has_several = False
@@ -49,14 +51,13 @@ class Health:
             # Several answers to one question are alike, and interleaved in a stream: nothing is told from them.
             self._has_several = True
         # Never a lone surrogate: the decoder takes none.
-        self.hear_plain(text.encode())
+        self.tail += text.encode()
+        if len(self.tail) > MOST_TAIL_BYTES:
+            self.trim()
 
-    def hear_plain(self, text: bytes) -> None:
-        """A piece like the last one: of the same choice, in UTF-8."""
-        tail = self._tail
-        tail += text
-        if len(tail) > 4 * WINDOW_BYTES:
-            del tail[:-WINDOW_BYTES]
+    def trim(self) -> None:
+        """Forgets all but the last of what was heard."""
+        del self.tail[:-WINDOW_BYTES]
 
     def check(self, number: int, text: str) -> None:
         """A piece of the answer that is heard by other ways; `number` tells its documents apart."""
@@ -85,9 +86,9 @@ class Health:
         return self._is_degenerate
 
     def _repeats(self) -> bool:
-        if self._has_several or len(self._tail) < LEAST_BYTES:
+        if self._has_several or len(self.tail) < LEAST_BYTES:
             return False
-        window = self._tail[-WINDOW_BYTES:]
+        window = self.tail[-WINDOW_BYTES:]
         return len(zlib.compress(window, 1)) < LEAST_RATIO * len(window)
 
     def _is_broken(self) -> bool:

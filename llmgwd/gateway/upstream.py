@@ -7,7 +7,6 @@ from typing import Protocol, cast
 
 import httptools
 
-from llmgwd.gateway.lane import Lane
 from llmgwd.gateway.last_head import LastHead
 from llmgwd.gateway.reply_heads import BODILESS, ReplyHead
 
@@ -34,7 +33,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_head_bytes",
         "_head_request",
         "_headers",
-        "_is_between_chunks",
+        "_is_diverted",
         "_keeps_alive",
         "_parser",
         "_paused",
@@ -46,8 +45,8 @@ class UpstreamConnection(asyncio.Protocol):
         "head",
         "heard",
         "idle_since",
+        "is_between_chunks",
         "is_used",
-        "lane",
         "until_close",
     )
 
@@ -58,6 +57,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._paused = False
+        self._is_diverted = False
         self.is_used = False
         """Whether it served a request before the present one: only then may its death be mere age."""
         self.idle_since = 0.0
@@ -76,10 +76,9 @@ class UpstreamConnection(asyncio.Protocol):
         self.content_length: int | None = None
         self.until_close = False
         """Whether only the end of the connection ends the reply."""
-        self.lane: Lane | None = None
-        """What takes ordinary chunks to the client; set by the receiver while it wants no others."""
         self._chunk_is_whole = False
-        self._is_between_chunks = False
+        self.is_between_chunks = False
+        """Whether the parser stands at the beginning of a chunk, so that it need not see a whole one."""
 
     @property
     def is_open(self) -> bool:
@@ -98,8 +97,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def release(self) -> None:
         """The receiver is done with a complete reply: back to the pool, or closed if it cannot be used again."""
-        self._receiver = self.lane = None
+        self._receiver = None
         self.resume()
+        if self._is_diverted:
+            self._divert_to(self)
         if self._keeps_alive and self._complete and self.is_open:
             self.is_used = True
             self._pool.put(self)
@@ -108,9 +109,18 @@ class UpstreamConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Ends it at once; the receiver hears no more."""
-        self._receiver = self.lane = None
+        self._receiver = None
         if self._transport is not None:
             self._transport.abort()
+
+    def divert(self, lane: asyncio.Protocol) -> None:
+        """Lets `lane` have all that comes until the reply's end; it hands on what it does not take."""
+        self._divert_to(lane)
+
+    def _divert_to(self, protocol: asyncio.Protocol) -> None:
+        self._is_diverted = protocol is not self
+        if self._transport is not None:
+            self._transport.set_protocol(protocol)
 
     def pause(self) -> None:
         if not self._paused and self.is_open:
@@ -131,10 +141,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        lane = self.lane
-        if lane is not None and self._is_between_chunks and lane.carry(data):
-            # The parser stands between two chunks, and stays there.
-            return
         receiver = self._receiver
         if receiver is None:
             # Bytes that no request asked for: nothing on this connection can be trusted any more.
@@ -170,7 +176,7 @@ class UpstreamConnection(asyncio.Protocol):
             pieces.clear()
         else:
             body = b""
-        self._is_between_chunks = self._chunk_is_whole and data.endswith(b"\r\n")
+        self.is_between_chunks = self._chunk_is_whole and data.endswith(b"\r\n")
         if is_first and self._complete and self._keeps_alive:
             self._learn(data, self.head)
         receiver.reply_came(self, body, self._complete)

@@ -68,7 +68,7 @@ def test_memory_is_bounded_whatever_is_said(pieces: list[str]) -> None:
     health = Health(asks_json=False)
     for piece in pieces * 5:
         health.answer(0, piece)
-        assert len(health._tail) <= 4 * WINDOW_BYTES
+        assert len(health.tail) <= 4 * WINDOW_BYTES
     health.is_degenerate(length_limited=False)
 
 
