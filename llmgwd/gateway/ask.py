@@ -10,6 +10,7 @@ import msgspec
 from llmgwd.gateway import splice
 from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.heads import RequestHead
+from llmgwd.gateway.unreadable import UNREADABLE
 
 
 class Kind(Enum):
@@ -79,7 +80,7 @@ class Ask:
 
     def __init__(self, head: RequestHead, body: bytes) -> None:
         """Raises RefusedError (400) when no model is named, or not as a string."""
-        self.kind = _KINDS.get(head.path, Kind.OTHER)
+        self.kind = _KINDS.get(head.path, Kind.OTHER) if head.method == b"POST" else Kind.OTHER
         self.body = body
         self.model = ""
         self.session = head.session
@@ -119,7 +120,7 @@ class Ask:
             return
         try:
             fields = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             raise RefusedError(
                 400, "invalid_json", f"the request body is not JSON: {error}; send one JSON object"
             ) from error
@@ -173,7 +174,7 @@ def _asks_json(wanted: msgspec.Raw) -> bool:
         return False
     try:
         found = _decode_format(wanted)
-    except msgspec.ValidationError:
+    except UNREADABLE:
         return False
     kind = found.format.get("type") if isinstance(found.format, dict) else found.type
     return kind in _JSON_FORMATS

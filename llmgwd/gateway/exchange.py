@@ -161,6 +161,7 @@ class Exchange(Passage):
         self._gateway.ledger.outcome(arm, cause, Outcome.ERROR, None, self._times)
         self._rescued_from = arm.key if cause.is_compared else arm.apart_key
         self._reader = None
+        self._has_moved = False
         self._tried = frozenset()
         self._may_have_been_seen = False
         model = self._gateway.table.models[self._choice.model.name]
@@ -207,13 +208,17 @@ class Exchange(Passage):
     # the client
 
     def client_left(self) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
         self._drop_attempt()
         outcome = Outcome.CANCELLED
-        if self._reader is not None and (self._reader.facts.finished or self._reader.facts.failed):
-            # It had all there was to have; many clients close at the last event rather than at the end.
+        if self._reader is not None and (
+            self._status >= 400 or self._reader.facts.finished or self._reader.facts.failed
+        ):
+            # It had all there was to have; many clients close at an error's head, or at the last event.
             outcome = judge(self._kind, self._status, self._reader.facts, streamed=self._reader.streamed, whole=True)
         self._account(outcome)
-        self._has_ended = True
 
     def client_paused(self) -> None:
         self._times.was_paused = True
@@ -278,8 +283,11 @@ class Exchange(Passage):
             return
         self._has_ended = True
         self._leave_replica()
-        self._account(outcome)
-        self._client.exchange_done(keep=self._writer.keeps_alive)
+        try:
+            self._account(outcome)
+        finally:
+            # Whatever became of the count, the client's next request is not held up by it.
+            self._client.exchange_done(keep=self._writer.keeps_alive)
 
     def _account(self, outcome: Outcome) -> None:
         choice = self._choice

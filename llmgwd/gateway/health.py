@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from llmgwd.gateway.unreadable import UNREADABLE
+
 WINDOW_BYTES = 2048
 """How much of an answer's end is looked at for repetition."""
 MOST_TAIL_BYTES = 4 * WINDOW_BYTES
@@ -95,6 +97,6 @@ class Health:
         for document in (self._documents or {}).values():
             try:
                 _check(document)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 return True
         return False

@@ -49,17 +49,23 @@ class LastHead(Generic[Head]):
         if date is not None:
             rest = rest[: date.start(1)] + rest[date.end(1) :]
         self._head = head
+        self._date = self._date_line = b""
         self._length_at, self._behind = length.start(1), end - length.end(1)
         self._date_at = date.start(1) if date is not None else None
         self._rest = rest
 
     def known(self, data: bytes) -> tuple[Head, bytes, bytes] | None:
-        """Of a whole message with such a head: the head, the line of its date, the body. None: it has to be parsed."""
+        """Of a whole message with such a head: the head, the line of its own date if that varies, the body.
+
+        None: it has to be parsed.
+        """
         head = self._head
         if head is None:
             return None
         length_at = self._length_at
         digits_end = data.find(b"\r", length_at, length_at + 16)
+        if digits_end < 0:
+            return None
         digits = data[length_at:digits_end]
         end = digits_end + self._behind
         if not digits.isdigit() or len(data) != end + int(digits):

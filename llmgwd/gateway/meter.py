@@ -6,6 +6,7 @@ import msgspec
 
 from llmgwd.gateway.ask import Kind
 from llmgwd.gateway.health import Health
+from llmgwd.gateway.unreadable import UNREADABLE
 from llmgwd.protocol.samples import Outcome
 
 
@@ -153,13 +154,16 @@ _data = msgspec.json.Decoder(_Data).decode
 _error = msgspec.json.Decoder(_Error).decode
 
 DONE = b"[DONE]"
+MOST_TOKENS = 2**32
+MOST_MILLISECONDS = 1e9
+"""What an engine says of itself beyond these is not believed."""
 
 
 def ordinary_chunk(data: bytes) -> Chunk | None:
     """The chat or completions chunk, if it says nothing but more tokens."""
     try:
         chunk = _chunk(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
     if chunk.usage is not None or chunk.timings is not None or chunk.error or chunk.finishes:
         return None
@@ -181,8 +185,11 @@ def read_event(kind: Kind, data: bytes, facts: Facts, now: float) -> Chunk | Non
         else:
             facts.answered = True
             facts.failed |= bool(_error(data).error)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # Not the shape this API documents: it passes as it is, and counts for nothing.
+    except (msgspec.ValidationError, RecursionError):
+        # JSON, but not of the documented shape: it says something, and no more can be told.
+        facts.answered = True
+    except UNREADABLE:
+        # It passes as it is, and counts for nothing.
         pass
     return None
 
@@ -201,10 +208,10 @@ def read_whole(kind: Kind, body: bytes, facts: Facts) -> None:
         else:
             facts.answered = True
             facts.failed = bool(_error(body).error)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, RecursionError):
         # JSON, but not of the documented shape: there is an answer, and no more can be told.
         facts.answered = facts.unreadable = True
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return
     facts.finished = True
 
@@ -273,21 +280,30 @@ def _token(facts: Facts, now: float) -> None:
 def _read_usage(usage: _Usage, facts: Facts) -> None:
     prompt = usage.prompt_tokens if usage.prompt_tokens is not None else usage.input_tokens
     completion = usage.completion_tokens if usage.completion_tokens is not None else usage.output_tokens
-    if isinstance(prompt, int):
+    if _is_count(prompt):
         facts.prompt_tokens = prompt
-    if isinstance(completion, int):
+    if _is_count(completion):
         facts.completion_tokens = completion
 
 
 def _read_timings(timings: _Timings, facts: Facts) -> None:
-    if facts.prompt_tokens is None and isinstance(timings.prompt_n, int):
+    if facts.prompt_tokens is None and _is_count(timings.prompt_n):
         facts.prompt_tokens = timings.prompt_n
-    if facts.completion_tokens is None and isinstance(timings.predicted_n, int):
+    if facts.completion_tokens is None and _is_count(timings.predicted_n):
         facts.completion_tokens = timings.predicted_n
-    if isinstance(timings.prompt_ms, int | float):
+    if _is_time(timings.prompt_ms):
         facts.prompt_s = timings.prompt_ms / 1000
-    if isinstance(timings.predicted_per_token_ms, int | float):
+    if _is_time(timings.predicted_per_token_ms):
         facts.token_s = timings.predicted_per_token_ms / 1000
+
+
+def _is_count(tokens: Any) -> bool:
+    """Whether an engine can mean it: what does not fit a report would end all of them."""
+    return isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens <= MOST_TOKENS
+
+
+def _is_time(milliseconds: Any) -> bool:
+    return isinstance(milliseconds, int | float) and 0 < milliseconds <= MOST_MILLISECONDS
 
 
 def _read_response_event(event: _ResponseEvent, facts: Facts, now: float) -> None:
@@ -321,7 +337,7 @@ def _hear_output(health: Health, output: list[msgspec.Raw], *, streamed: bool) -
     for number, raw in enumerate(output):
         try:
             item = _item(raw)
-        except msgspec.ValidationError:
+        except UNREADABLE:
             continue
         if isinstance(item.arguments, str) and item.arguments:
             health.keep(0, number, item.arguments)
@@ -342,6 +358,9 @@ def judge(kind: Kind, status: int, facts: Facts, *, streamed: bool, whole: bool)
     if facts.failed:
         return Outcome.ERROR
     ends_itself = kind in (Kind.CHAT, Kind.COMPLETIONS, Kind.RESPONSES) or not streamed
+    if kind is not Kind.OTHER and status != 200:
+        # Accepted, moved, or nothing to say: no answer was promised.
+        return Outcome.OK if whole else Outcome.TRUNCATED
     if not whole or (ends_itself and not facts.finished and not facts.unreadable):
         return Outcome.TRUNCATED
-    return Outcome.OK if facts.answered else Outcome.EMPTY
+    return Outcome.OK if facts.answered or kind is Kind.OTHER else Outcome.EMPTY

@@ -109,8 +109,9 @@ class Passage(ABC):
 
     def _connected(self, connection: UpstreamConnection | None, why: str) -> None:
         self._dial = None
-        if connection is None:
-            self._lost_unsent(why)
+        if connection is None or not connection.is_open:
+            # An engine that takes a connection only to close it is as good as none.
+            self._lost_unsent(why or "it closes new connections at once")
         else:
             self._send_if_right(connection)
 
@@ -132,11 +133,16 @@ class Passage(ABC):
         self._send(connection)
 
     def _try_another(self) -> bool:
-        """Asks another replica of the arm after one that could not be reached; False when none is left."""
+        """Asks another replica after one that could not be reached; False when the present table has none left."""
+        assert self._ask is not None
         assert self._choice is not None
         assert self._replica is not None
         tried = self._tried | {self._replica}
-        if self._choice.arm.least_busy(tried) is None:
+        try:
+            choice = choose_again(self._choice, self._gateway.table, self._ask.model)
+        except RefusedError:
+            return False
+        if choice.arm.least_busy(tried) is None:
             return False
         self._tried = tried
         self._leave_replica()

@@ -101,11 +101,15 @@ class UpstreamConnection(asyncio.Protocol):
         self.resume()
         if self._is_diverted:
             self._divert_to(self)
-        if self._keeps_alive and self._complete and self.is_open:
+        if self._keeps_alive and self._complete and self._is_quiet():
             self.is_used = True
             self._pool.put(self)
         else:
             self.close()
+
+    def _is_quiet(self) -> bool:
+        """Whether it is open and the request is out: an engine may answer without having heard all of it."""
+        return self.is_open and self._transport is not None and not self._transport.get_write_buffer_size()
 
     def close(self) -> None:
         """Ends it at once; the receiver hears no more."""
@@ -150,7 +154,8 @@ class UpstreamConnection(asyncio.Protocol):
         if is_first:
             self.heard = True
             if not self._head_request and (known := self._pool.last_head.known(data)) is not None:
-                self.head, self.date_line, body = known
+                self.head, date_line, body = known
+                self.date_line = date_line or self.head.date_line
                 self._keeps_alive = self._complete = True
                 receiver.reply_came(self, body, True)
                 return
@@ -211,6 +216,11 @@ class UpstreamConnection(asyncio.Protocol):
             receiver.reply_lost(self, why, reset)
 
     # httptools' side
+
+    def on_message_begin(self) -> None:
+        if self._complete:
+            # Something follows the whole reply, and the parser is in the middle of it.
+            self._keeps_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._complete:

@@ -116,7 +116,7 @@ CASES: dict[str, tuple[str, Script, Outcome]] = {
     "whole response": (RESPONSES, replies(COMPLETED), Outcome.OK),
     "empty response": (RESPONSES, replies({"status": "completed", "output": []}), Outcome.EMPTY),
     "other path": ("/rerank", replies({"results": []}), Outcome.OK),
-    "other path, no body": ("/rerank", replies(b"", path_json=False), Outcome.EMPTY),
+    "other path, no body": ("/rerank", replies(b"", path_json=False), Outcome.OK),
 }
 
 

@@ -38,6 +38,9 @@ class Wire(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def is_closing(self) -> bool:
         return self.is_closed
 
@@ -192,23 +195,45 @@ TEXTS = st.one_of(
 )
 
 
-def spoken(said: str, *, ascii_only: bool, completions: bool) -> bytes:
-    """A token's event as engines write it: some escape what is not ASCII, some do not."""
-    choice = {"index": 0, "finish_reason": None, **({"text": said} if completions else {"delta": {"content": said}})}
+RAW = st.sampled_from(
+    [
+        'x"}, "finish_reason": "length", "y": {"z": "',
+        'x", "finish_reason": "length", "y": "',
+        "\\u0041" * 300,
+        "\x01" * 1100,
+        'x\n\ndata: {"error": {"message": "x"}}\n\n: ',
+        'x\r\rdata: {"error": {"message": "x"}}\r\r: ',
+        '"',
+        "\\",
+        "\n\n",
+        "\r",
+        "",
+    ]
+)
+"""What no JSON encoder puts into a string as it is: the event ends early, or says more than text."""
+
+
+def spoken(said: tuple[str, bool], *, ascii_only: bool, completions: bool) -> bytes:
+    """A token's event as engines write it: some escape what is not ASCII, some do not; broken ones nothing."""
+    text, is_raw = said
+    content = "HERE" if is_raw else text
+    delta = {"text": content} if completions else {"delta": {"content": content}}
+    choice = {"index": 0, "finish_reason": None, **delta}
     value = {"id": "c1", "model": "engine", "choices": [choice]}
-    return b"data: " + json.dumps(value, ensure_ascii=ascii_only).encode() + b"\n\n"
+    event = json.dumps(value, ensure_ascii=ascii_only).encode()
+    return b"data: " + (event.replace(b"HERE", text.encode()) if is_raw else event) + b"\n\n"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(
-    st.lists(TEXTS, max_size=12),
+    st.lists(st.one_of(st.tuples(TEXTS, st.just(False)), st.tuples(RAW, st.just(True))), max_size=12),
     st.lists(st.integers(0, 20_000), max_size=2),
     st.booleans(),
     st.booleans(),
     st.booleans(),
 )
 def test_tokens_that_come_one_by_one_are_the_same_as_all_at_once(
-    texts: list[str], cuts: list[int], renames: bool, ascii_only: bool, completions: bool
+    texts: list[tuple[str, bool]], cuts: list[int], renames: bool, ascii_only: bool, completions: bool
 ) -> None:
     path = COMPLETIONS if completions else CHAT
     end = [text("", "stop"), DONE] if completions else [STOP, DONE]
@@ -219,6 +244,21 @@ def test_tokens_that_come_one_by_one_are_the_same_as_all_at_once(
     whole = relay_at(path, {}, [data], renames=renames, strips=True)
     assert relay_at(path, {}, frames, renames=renames, strips=True) == whole
     assert relay_at(path, {}, cut(data, edges + cuts), renames=renames, strips=True) == whole
+
+
+@pytest.mark.parametrize("renames", [False, True])
+def test_what_looks_like_a_chunk_in_the_middle_of_one_is_not_taken_for_one(renames: bool) -> None:
+    inner = chunk({"content": " inner"})
+    frame = b"%x\r\n%b\r\n" % (len(inner), inner)
+    outer = [b": a comment\n" + frame, b"data: {}\n\n" + frame, frame]
+    for body in outer:
+        first = body[: -len(frame)]
+        pieces = [stream(end=False)]
+        pieces += [b"%x\r\n%b\r\n" % (len(each), each) for each in (ROLE, HELLO, WORLD)]
+        pieces += [b"%x\r\n" % len(body) + first, frame]
+        pieces += [b"\r\n" + b"".join(b"%x\r\n%b\r\n" % (len(last), last) for last in (STOP, DONE)), b"0\r\n\r\n"]
+        whole = relay_at(CHAT, {}, [b"".join(pieces)], renames=renames, strips=True)
+        assert relay_at(CHAT, {}, pieces, renames=renames, strips=True) == whole
 
 
 def test_ordinary_tokens_are_carried_without_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
