@@ -52,9 +52,6 @@ def canary_block(canary: CanaryView, *, figures: bool = True) -> RenderableType:
     ]
     if canary.reason:
         below.append(("ended", canary.reason))
-    if canary.ended is None and verdict.needs_requests:
-        after = f", about {duration(verdict.needs_s)}" if verdict.needs_s else ""
-        below.append(("until fine", f"about {count(verdict.needs_requests)} more canary requests{after}"))
     if canary.next and canary.ended is None:
         below.append(("next", f"{canary.next}{_at(canary.next_at)}"))
     if canary.ignores_load:
