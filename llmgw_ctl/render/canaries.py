@@ -52,18 +52,18 @@ def canary_block(canary: CanaryView, *, figures: bool = True) -> RenderableType:
     ]
     if canary.reason:
         below.append(("ended", canary.reason))
-    if canary.ended is None and verdict.needs_requests:
-        after = f", about {duration(verdict.needs_s)}" if verdict.needs_s else ""
-        below.append(("until fine", f"about {count(verdict.needs_requests)} more canary requests{after}"))
     if canary.next and canary.ended is None:
         below.append(("next", f"{canary.next}{_at(canary.next_at)}"))
     if canary.ignores_load:
         above.append(("load", "may be uneven: its times count all the same"))
     if len(canary.steps) > 1:
         above.append(("plan", _plan(canary)))
-    between = [_arms(canary.stable, canary.canary)] if figures else []
-    if figures and verdict.metrics:
-        between.append(_metrics(verdict.metrics))
+    between: list[RenderableType] = []
+    # One that ended before it had a request has nothing to compare.
+    if figures and not (canary.ended and canary.share_real is None):
+        between.append(_arms(canary.stable, canary.canary))
+        if verdict.metrics:
+            between.append(_metrics(verdict.metrics))
     return Group(title, _facts(above), *between, _facts(below))
 
 
@@ -165,9 +165,9 @@ def _age(canary: CanaryView) -> str:
 
 def _real(canary: CanaryView) -> str:
     if canary.share_real is None:
-        return "no requests so far"
+        return "no requests" if canary.ended else "no requests so far"
     tokens = f" and {percent(canary.tokens_share_real)} of tokens" if canary.tokens_share_real is not None else ""
-    return f"{percent(canary.share_real)} of requests{tokens} so far"
+    return f"{percent(canary.share_real)} of requests{tokens}{'' if canary.ended else ' so far'}"
 
 
 def _milliseconds(seconds: float | None) -> str:

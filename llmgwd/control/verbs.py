@@ -117,10 +117,11 @@ class Verbs:
         services.feed.publish(canary.id)
         services.announce(event)
         judged_by = ", ".join(f"{name} {written(name, known[name])}" for name in changed)
-        said = [f"is judged anew by {judged_by}"] if changed else []
+        said = [f"{canary.name} is judged anew by {judged_by}"] if changed else []
         if ignores != canary.ignores_load:
-            said.append("is taken by its times whatever the load" if ignores else "waits while the load is uneven")
-        return m.Done(f"{canary.name} {' and '.join(said)}", canary_view(services, now))
+            which = "whatever the load" if ignores else "only while the load of both sides compares"
+            said.append(f"{canary.name}'s times count for promotion {which}")
+        return m.Done("; ".join(said), canary_view(services, now))
 
     async def promote(self, request: m.Promote, by: str) -> m.Started:
         model = self._changeable(request.name)

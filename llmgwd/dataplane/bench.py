@@ -43,7 +43,7 @@ class Bench:
             add = add_canary if sample.arm is Arm.CANARY else add_stable
             add(evidence, sample.look, sample.share / 100, counts)
             self._unsaved.add(sample.canary)
-            if sample.arm is Arm.CANARY and 0 < sample.share < 100:
+            if sample.arm is Arm.CANARY and sample.arrived and 0 < sample.share < 100:
                 look_of(evidence.load, sample.look).judged += sample.arrived
             if sample.arm is Arm.CANARY and (counts.bad or counts.rejected or counts.degenerate):
                 bad.add(sample.canary)

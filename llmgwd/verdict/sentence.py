@@ -18,6 +18,8 @@ WORDS: Mapping[Metric, str] = {
     Metric.TTFT_P95: "95th percentile of the time to first token",
     Metric.SPEED: "median output speed",
 }
+MANY = 100
+"""Canary requests whose times could have been judged, after which a metric that never showed is told of."""
 _WERE: Mapping[Metric, str] = {
     Metric.BAD_ANSWERS: "answers were bad",
     Metric.LENGTH_LIMITED: "answers ran into the length limit",
@@ -103,8 +105,23 @@ def _undecided(evidence: Evidence, decision: Decision, figures: Sequence[MetricF
         parts.append(f"times count after the first {WARM_UP} answers")
     if decision.absent:
         parts.append(_without(decision.absent))
+    if (missing := _missing(decision, figures)) and evidence.load.judged >= MANY:
+        names = dict.fromkeys(limit_of(metric) for metric in missing)
+        off = " ".join(f"--limit {name}={OFF}" for name in names)
+        parts.append(
+            f"no canary answer has shown a {' or '.join(WORDS[metric] for metric in missing)}; where none can, {off}"
+        )
     parts.extend(_waits_for(evidence, wait) for wait in decision.waits)
     return "; ".join(parts)
+
+
+def _missing(decision: Decision, figures: Sequence[MetricFigures]) -> list[Metric]:
+    """Metrics of times that are waited for and that the canary never had."""
+    return [
+        shown.metric
+        for shown in figures
+        if shown.metric in decision.open and shown.metric not in SHARES and not shown.canary_n
+    ]
 
 
 def _waits_for(evidence: Evidence, wait: Wait) -> str:

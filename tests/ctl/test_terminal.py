@@ -145,6 +145,19 @@ def test_why_a_canary_was_rolled_back_is_said_once(socket_path: Path) -> None:
     assert "verdict        worse\n" in said
 
 
+def test_a_canary_that_ended_without_a_request_has_no_figures(socket_path: Path) -> None:
+    failed = msgspec.structs.replace(finished(CanaryPhase.FAILED, "its weights do not load"), share_real=None)
+
+    def script(request: m.Request) -> Iterator[Word]:
+        yield m.Canaries((failed,))
+
+    with ScriptedDaemon(socket_path, script):
+        said = llmgw("ctl", "model", "canaries", "--ended", socket=socket_path).stdout
+    assert "10 % wanted, no requests\n" in said
+    assert "its weights do not load" in said
+    assert "first token" not in said
+
+
 def test_no_color_has_no_colour(daemon: ScriptedDaemon) -> None:
     plain = OnTerminal("ctl", "model", "list", socket=daemon.path, NO_COLOR="1")
     coloured = OnTerminal("ctl", "model", "list", socket=daemon.path)

@@ -132,18 +132,37 @@ def test_a_canary_that_hangs_is_taken_out_though_its_clients_leave(house: House)
     assert "time to first token" in ended["reason"]
 
 
+def ask_until_gone(house: House) -> None:
+    """Asks, whatever comes of it, until there is no canary."""
+
+    def ask() -> bool:
+        for _ in range(10):
+            with contextlib.suppress(OSError):
+                house.ask()
+        return house.canary() is None
+
+    wait_until(ask, 60)
+
+
 def test_answers_that_are_refused_by_the_canary_alone_take_it_out(house: House) -> None:
     add_chat(house, OLD)
     commit(house, Behaviour(words="the new words here", refuse_after=3))
     house.ok("model", "canary", "chat", "--percent", "50")
 
-    def ask() -> bool:
-        with contextlib.suppress(OSError):
-            house.ask()
-        return house.canary() is None
-
-    wait_until(ask, 60)
+    ask_until_gone(house)
     assert house.json("model", "canaries", "--ended")[0]["phase"] == "rolled_back"
+
+
+def test_an_outage_of_both_sides_takes_the_canary_out_and_says_how_to_start_it_again(house: House) -> None:
+    add_chat(house, Behaviour(words="the old words here", fail_after=40))
+    commit(house, Behaviour(words="the new words here", fail_after=40))
+    house.ok("model", "canary", "chat", "--percent", "50")
+
+    ask_until_gone(house)
+    reason = house.json("model", "canaries", "--ended")[0]["reason"]
+    assert "stable was down, so the canary is judged on its own" in reason
+    assert house.ctl("model", "canary", "chat").returncode == 3
+    house.ok("model", "canary", "chat", "--again")
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,19 @@ def test_uneven_load_is_told_with_both_loads_and_what_to_do() -> None:
     assert said.endswith("raise its share, or take them as they are with `limits` and --ignore-load")
 
 
+def test_a_metric_that_never_shows_is_told_with_how_to_take_it_out() -> None:
+    canary = Canary(share=0.5)
+    for _ in range(10):
+        for add in (add_canary, add_stable):
+            add(canary.evidence, canary.look, 0.5, ArmCounts(arrived=20, ended=20, ttft={0: 20}))
+        canary.look += 1
+        canary.asked()
+        canary.evidence.load.judged += 20
+        said = report(canary.evidence, canary.asked()).sentence
+        told = "no canary answer has shown a median output speed; where none can, --limit speed=off" in said
+        assert told is (canary.evidence.load.judged >= 100)
+
+
 def test_what_no_answer_can_have_is_told_until_the_end() -> None:
     canary = Canary(share=0.5)
     for _ in range(300):
