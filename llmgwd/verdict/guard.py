@@ -9,7 +9,7 @@ lasts longer than a block) says by how much evidence is overstated, and the bets
 import math
 from dataclasses import dataclass, field
 
-from llmgwd.verdict.times import NORMAL, Tally
+from llmgwd.verdict.times import NORMAL, NORMAL_SCORE, Levels
 
 BLOCK_S = 300.0
 LEAST_IN_BLOCK = 4
@@ -24,6 +24,8 @@ DRIFT_SHOWS = 40.0
 """Canary times in a block beyond which more of them tell no more, until blocks have shown that the gap is steady."""
 LONGER = 2.2
 """By how much a drift's long-run variance exceeds what blocks and their LAGS neighbours show of it."""
+
+_SQUARES = tuple(score * score for score in NORMAL)
 
 
 @dataclass
@@ -44,18 +46,15 @@ class Guard:
     usual_n: float = 0.0
     """Canary times of a block, lately."""
 
-    def see(self, look: int, look_s: float, canary: Tally, stable: Tally) -> None:
+    def see(self, look: int, look_s: float, canary: Levels, stable: Levels) -> None:
         """Adds a closed look; ends the block when it is long enough."""
         if self.began is None:
             self.began = look
-        for level, count in canary:
-            self.canary_n += count
-            self.canary_sum += count * NORMAL[level]
-        for level, count in stable:
-            score = NORMAL[level]
-            self.stable_n += count
-            self.stable_sum += count * score
-            self.stable_squares += count * score * score
+        self.canary_n += len(canary)
+        self.canary_sum += NORMAL_SCORE.sum(canary)
+        self.stable_n += len(stable)
+        self.stable_sum += NORMAL_SCORE.sum(stable)
+        self.stable_squares += sum(map(_SQUARES.__getitem__, stable))
         past_s = max(1, look + 1 - self.began) * look_s
         if past_s >= BLOCK_S:
             self._end()

@@ -15,6 +15,9 @@ class Unit(StrEnum):
 class Metric(StrEnum):
     """What is judged. Each is held to one limit; `ttft` holds two."""
 
+    # An Enum's own is a Python function, and every look finds its way by metrics.
+    __hash__ = str.__hash__
+
     BAD_ANSWERS = "bad_answers"
     TTFT = "ttft"
     TTFT_P95 = "ttft_p95"
