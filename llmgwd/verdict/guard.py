@@ -48,7 +48,8 @@ class Guard:
 
     def see(self, look: int, look_s: float, canary: Levels, stable: Levels) -> None:
         """Adds a closed look; ends the block when it is long enough."""
-        if self.began is None:
+        if self.began is None or (self.began - look) * look_s > BLOCK_S:
+            # So far behind the block's beginning means that the clock was set back.
             self.began = look
         self.canary_n += len(canary)
         self.canary_sum += NORMAL_SCORE.sum(canary)

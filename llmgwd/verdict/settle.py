@@ -33,8 +33,9 @@ def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stab
 
     now_look: the newest look that can hold a request by now; stable_down: stable has no ready replica.
     """
-    if evidence.warm_from is None and evidence.ended >= WARM_UP:
-        evidence.warm_from = now_look + 1
+    if evidence.ended >= WARM_UP:
+        # The smaller, lest a clock that is set back leaves times unjudged until it has caught up.
+        evidence.warm_from = min(now_look + 1, evidence.warm_from or now_look + 1)
     for look in looks:
         evidence.open.remove(look)
         evidence.rate += (look.canary.ended - evidence.rate) / RATE_LOOKS
@@ -47,7 +48,8 @@ def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stab
 def _put_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     """Keeps a look without a canary request for the next that has one: on its own it moves next to nothing."""
     aside = evidence.aside
-    if aside and (aside.share != look.share or look.number - aside.number >= LONGEST_ASIDE):
+    # Far apart also in the other direction: the clock was set back.
+    if aside and (aside.share != look.share or abs(look.number - aside.number) >= LONGEST_ASIDE):
         _close(evidence, aside, stable_down)
         aside = None
     if aside:
