@@ -20,8 +20,9 @@ SETTLED = 6
 """The newest blocks, left out of the estimate once there are enough older ones: trouble that begins now is no drift."""
 LAGS = 2
 PRIOR_BLOCKS = 6.0
-DRIFT_SHOWS = 40.0
-"""Canary times in a block beyond which more of them tell no more, until blocks have shown that the gap is steady."""
+DRIFT_SHOWS, DRIFT_STEP = 40.0, 20.0
+"""Canary times in a block from which a drift would show in them, and how many more overstate the evidence by once more,
+until blocks have shown that the gap is steady."""
 LONGER = 2.2
 """By how much a drift's long-run variance exceeds what blocks and their LAGS neighbours show of it."""
 
@@ -61,7 +62,7 @@ class Guard:
             self._end()
         elif not self.gaps:
             # Of the very first block, counted low at its beginning.
-            self.usual_n = self.canary_n * BLOCK_S / (past_s + BLOCK_S / 5)
+            self.usual_n = self.canary_n * BLOCK_S / (past_s + look_s)
 
     def _end(self) -> None:
         if min(self.canary_n, self.stable_n) >= LEAST_IN_BLOCK:
@@ -80,7 +81,7 @@ class Guard:
     def overstated(self) -> float:
         """By how much the evidence of times counts too much, at least 1."""
         weight = self.seen + PRIOR_BLOCKS
-        usual = max(1.0, self.usual_n / DRIFT_SHOWS)
+        usual = 1.0 + max(0.0, self.usual_n - DRIFT_SHOWS) / DRIFT_STEP
         supposed = (self.seen * self.variance + PRIOR_BLOCKS * usual) / weight
         shown = (self.seen * self.variance + PRIOR_BLOCKS) / weight
         supposed = min(max(1.0, supposed), usual)

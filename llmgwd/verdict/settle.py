@@ -48,6 +48,7 @@ def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stab
 def _put_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     """Keeps a look without a canary request for the next that has one: on its own it moves next to nothing."""
     aside = evidence.aside
+    _tell_whether_down(evidence, stable_down)
     # Far apart also in the other direction: the clock was set back.
     if aside and (aside.share != look.share or abs(look.number - aside.number) >= LONGEST_ASIDE):
         _close(evidence, aside, stable_down)
@@ -68,6 +69,11 @@ def _with_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> OpenLo
     return look
 
 
+def _tell_whether_down(evidence: Evidence, stable_down: bool) -> None:
+    lately = evidence.shares[Metric.BAD_ANSWERS].lately.value
+    evidence.stable_down = stable_down or lately > 0.5
+
+
 def _is_warm(evidence: Evidence, look: OpenLook) -> bool:
     return evidence.warm_from is not None and look.number >= evidence.warm_from
 
@@ -76,8 +82,7 @@ def _close(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     comparable = 0.0 < look.share < 1.0
     if comparable:
         evidence.share = look.share
-    lately = evidence.shares[Metric.BAD_ANSWERS].lately.value
-    evidence.stable_down = stable_down or lately > 0.5
+    _tell_whether_down(evidence, stable_down)
     for metric in SHARES:
         _close_share(evidence, metric, look, comparable)
     warm = _is_warm(evidence, look)

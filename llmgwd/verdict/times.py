@@ -82,7 +82,7 @@ RANK_SIZES = (0.08, 0.2)
 """Roll-back bets on the normal score: the shifts, in standard deviations, that they are best for."""
 LARGE = 0.65
 """Roll-back bet on the skewed score, as a part of what would make it the likelihood ratio itself."""
-RANK_ODDS = (0.28, 0.42, 0.3)
+RANK_ODDS = (0.33, 0.42, 0.25)
 RANK_BEHIND = (0.08, 0.18, 0.36)
 TAIL_SIZES = (0.03, 0.1, 0.3, 0.7)
 TAIL_ODDS = (0.4, 0.25, 0.2, 0.15)

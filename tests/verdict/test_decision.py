@@ -378,6 +378,15 @@ def test_looks_without_a_canary_request_wait_for_one_that_has_it() -> None:
     assert canary.evidence.wealth[Metric.BAD_ANSWERS].total != before
 
 
+def test_stable_is_known_to_be_down_also_while_the_canary_has_no_request() -> None:
+    canary = Canary()
+    for _ in range(30):
+        canary.serves(STABLE, STABLE)
+    add_stable(canary.evidence, canary.look, 0.1, STABLE.answers(canary.rng, 5))
+    canary.look += 1
+    assert Wait.STABLE in canary.asked(stable_down=True).waits
+
+
 def test_what_waits_is_bet_on_by_itself_under_another_share_or_after_a_while() -> None:
     canary = Canary()
     life = canary.evidence.life["bad_answers"]

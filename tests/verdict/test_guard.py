@@ -39,9 +39,9 @@ def test_a_replica_that_wanders_is_taken_to_say_less() -> None:
 
 def test_many_requests_in_a_few_minutes_say_no_more_until_the_gap_has_shown_to_be_steady() -> None:
     guard = Guard()
-    watched(guard, random.Random(1), blocks=2, canary=40)
+    watched(guard, random.Random(1), blocks=2, canary=25)
     assert guard.overstated > 5
-    watched(guard, random.Random(2), blocks=90, canary=40)
+    watched(guard, random.Random(2), blocks=90, canary=25)
     assert guard.overstated < 2
 
 
@@ -65,3 +65,15 @@ def test_the_long_run_variance_of_neighbours_that_move_together_is_larger() -> N
     assert long_run_variance([]) == 1.0
     assert long_run_variance([1.0, -1.0] * 20) < 0.5
     assert long_run_variance(([1.0] * 5 + [-1.0] * 5) * 4) > 1.8
+
+
+def test_before_blocks_have_shown_anything_it_is_the_traffic_that_says_how_much_is_believed() -> None:
+    believed = []
+    for canary in (3, 12, 40):
+        guard = Guard()
+        watched(guard, random.Random(3), blocks=1, canary=canary)
+        believed.append(10 * canary / guard.overstated)
+    # Requests of one block: few are taken at their word, and of many not even as many as those.
+    assert believed[0] == 30
+    assert believed[1] < 40
+    assert believed[2] < 30
