@@ -1,5 +1,6 @@
 """What one arm did with the requests that arrived in one look: counts that add up in any order."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -46,6 +47,6 @@ class ArmCounts:
         add_cells(self.token_time, other.token_time)
 
 
-def add_cells(into: dict[int, int], other: dict[int, int]) -> None:
+def add_cells(into: dict[int, int], other: Mapping[int, int]) -> None:
     for index, count in other.items():
         into[index] = into.get(index, 0) + count

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from llmgwd.verdict.evidence import SHARES, Evidence
+from llmgwd.verdict.evidence import SHARES, Evidence, not_bet_on
 from llmgwd.verdict.limits import Metric, limit_of
 from llmgwd.verdict.settle import HITS, bets_on
 from llmgwd.verdict.shares import ODDS, early_logs
@@ -51,17 +51,18 @@ def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, un
     """
     absent = _absent(evidence)
     present = {metric: _present(evidence, metric) for metric in evidence.wealth}
-    against = {metric: wealth for metric, wealth in present.items() if _enough(evidence, metric)}
     # The budgets of all metrics add up to 1, so their sum is one wealth that starts at 1.
-    if math.fsum(against.values()) >= 1.0 / evidence.alpha:
-        return Decision(State.WORSE, blamed=max(against, key=against.__getitem__), absent=absent)
+    if math.fsum(present.values()) >= 1.0 / evidence.alpha:
+        against = {metric: wealth for metric, wealth in present.items() if _enough(evidence, metric)}
+        if math.fsum(against.values()) >= 1.0 / evidence.alpha:
+            return Decision(State.WORSE, blamed=max(against, key=against.__getitem__), absent=absent)
     needed = math.log(1.0 / evidence.alpha_promote)
     judged = {metric: wealth for metric, wealth in evidence.wealth.items() if metric not in absent}
     uneven_load = uneven_load and any(metric not in SHARES for metric in judged)
     unsure = tuple(
         metric
         for metric, wealth in judged.items()
-        if wealth.log_behind < needed or present[metric] > wealth.spent or (uneven_load and metric not in SHARES)
+        if not wealth.is_behind(needed) or present[metric] > wealth.spent or (uneven_load and metric not in SHARES)
     )
     waits = _waits(evidence, age_s < min_age_s, uneven_load)
     if unsure or waits or not judged:
@@ -116,7 +117,7 @@ def _early(evidence: Evidence, metric: Metric) -> float:
     wealth = evidence.wealth[metric]
     stakes = wealth.against or [wealth.budget * START * part for part in ODDS]
     logs = [0.0] * len(stakes)
-    for look in evidence.open:
+    for look in not_bet_on(evidence):
         bets = bets_on(evidence, metric, look.share)
         if bets is None:
             continue

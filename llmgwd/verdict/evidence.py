@@ -4,12 +4,14 @@ Plain data of constant size, one for a canary's whole life; it is stored with th
 the error budget. New weights are a new life and begin with new evidence.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from llmgwd.verdict.counts import ArmCounts, add_cells
 from llmgwd.verdict.guard import Guard
 from llmgwd.verdict.limits import Limits, Metric, complete, limit_of, weights
 from llmgwd.verdict.load import Load
+from llmgwd.verdict.scale import FINE_BITS
 from llmgwd.verdict.shares import RARE, UNKNOWN, ShareRecord, unseen
 from llmgwd.verdict.times import TimesRecord
 from llmgwd.verdict.wealth import Wealth
@@ -42,7 +44,18 @@ class Side:
     def add(self, other: "Side") -> None:
         self.n += other.n
         self.hits += other.hits
-        add_cells(self.times, other.times)
+        if other.times:
+            add_cells(self.times, other.times)
+
+
+def side_of(times: Mapping[int, int]) -> Side:
+    """Of times in fine cells."""
+    side = Side()
+    for index, count in times.items():
+        coarse = index >> FINE_BITS
+        side.times[coarse] = side.times.get(coarse, 0) + count
+        side.n += count
+    return side
 
 
 @dataclass
@@ -65,11 +78,15 @@ class Run:
     """Look in which it began."""
     pair: Pair = field(default_factory=Pair)
 
-    def add(self, look: int, log: float, pair: Pair) -> None:
+    def add(self, look: int, log: float, canary: Side, stable: Side) -> None:
+        if self.log + log <= 0.0:
+            self.log = 0.0
+            return
         if self.log <= 0.0:
             self.log, self.began, self.pair = 0.0, look, Pair()
         self.log += log
-        self.pair.add(pair)
+        self.pair.canary.add(canary)
+        self.pair.stable.add(stable)
 
 
 @dataclass
@@ -101,6 +118,8 @@ class Evidence:
     runs: dict[Metric, Run] = field(default_factory=dict)
     life: dict[str, Pair] = field(default_factory=dict)
     open: list[OpenLook] = field(default_factory=list)
+    aside: OpenLook | None = None
+    """Closed looks in which the canary had no request, as one, until they are bet on with one in which it has."""
     seen: int = 0
     """Canary requests in closed looks."""
     ended: int = 0
@@ -197,6 +216,11 @@ def ripe(evidence: Evidence, now_s: float) -> list[OpenLook]:
     looks = sorted(evidence.open, key=_place)
     surplus = len(looks) - MOST_OPEN
     return [look for i, look in enumerate(looks) if i < surplus or _is_over(look, evidence.look_s, now_s)]
+
+
+def not_bet_on(evidence: Evidence) -> list[OpenLook]:
+    """The looks whose counts are in no bet yet."""
+    return [*evidence.open, evidence.aside] if evidence.aside else evidence.open
 
 
 def look_at(evidence: Evidence, now_s: float) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from llmgwd.verdict import intervals
 from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.decision import Decision, State
-from llmgwd.verdict.evidence import SHARES, Evidence, Pair, Side
+from llmgwd.verdict.evidence import SHARES, Evidence, Pair, Side, not_bet_on
 from llmgwd.verdict.limits import Metric, limit_of
 from llmgwd.verdict.pace import pace
 from llmgwd.verdict.scale import spread_quantile
@@ -87,11 +87,11 @@ def _state(evidence: Evidence, metric: Metric, decision: Decision) -> str:
 
 
 def _with_open(evidence: Evidence, metric: Metric, closed: Pair) -> Pair:
-    """Adds what has come in of the open looks to a yes/no metric; times are judged when their look is closed."""
+    """Adds what has come in of looks that are not bet on to a yes/no metric; of times that is not known."""
     pair = Pair()
     pair.add(closed)
     if metric in SHARES:
-        for look in evidence.open:
+        for look in not_bet_on(evidence):
             if 0.0 < look.share < 1.0:
                 pair.add(Pair(_side(metric, look.canary), _side(metric, look.stable)))
     return pair

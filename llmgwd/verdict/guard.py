@@ -9,7 +9,7 @@ lasts longer than a block) says by how much evidence is overstated, and the bets
 import math
 from dataclasses import dataclass, field
 
-from llmgwd.verdict.times import NORMAL, Tally
+from llmgwd.verdict.times import NORMAL, NORMAL_SCORE, Levels
 
 BLOCK_S = 300.0
 LEAST_IN_BLOCK = 4
@@ -20,10 +20,13 @@ SETTLED = 6
 """The newest blocks, left out of the estimate once there are enough older ones: trouble that begins now is no drift."""
 LAGS = 2
 PRIOR_BLOCKS = 6.0
-DRIFT_SHOWS = 40.0
-"""Canary times in a block beyond which more of them tell no more, until blocks have shown that the gap is steady."""
+DRIFT_SHOWS, DRIFT_STEP = 40.0, 20.0
+"""Canary times in a block from which a drift would show in them, and how many more overstate the evidence by once more,
+until blocks have shown that the gap is steady."""
 LONGER = 2.2
 """By how much a drift's long-run variance exceeds what blocks and their LAGS neighbours show of it."""
+
+_SQUARES = tuple(score * score for score in NORMAL)
 
 
 @dataclass
@@ -44,24 +47,22 @@ class Guard:
     usual_n: float = 0.0
     """Canary times of a block, lately."""
 
-    def see(self, look: int, look_s: float, canary: Tally, stable: Tally) -> None:
+    def see(self, look: int, look_s: float, canary: Levels, stable: Levels) -> None:
         """Adds a closed look; ends the block when it is long enough."""
-        if self.began is None:
+        if self.began is None or (self.began - look) * look_s > BLOCK_S:
+            # So far behind the block's beginning means that the clock was set back.
             self.began = look
-        for level, count in canary:
-            self.canary_n += count
-            self.canary_sum += count * NORMAL[level]
-        for level, count in stable:
-            score = NORMAL[level]
-            self.stable_n += count
-            self.stable_sum += count * score
-            self.stable_squares += count * score * score
+        self.canary_n += len(canary)
+        self.canary_sum += NORMAL_SCORE.sum(canary)
+        self.stable_n += len(stable)
+        self.stable_sum += NORMAL_SCORE.sum(stable)
+        self.stable_squares += sum(map(_SQUARES.__getitem__, stable))
         past_s = max(1, look + 1 - self.began) * look_s
         if past_s >= BLOCK_S:
             self._end()
         elif not self.gaps:
             # Of the very first block, counted low at its beginning.
-            self.usual_n = self.canary_n * BLOCK_S / (past_s + BLOCK_S / 5)
+            self.usual_n = self.canary_n * BLOCK_S / (past_s + look_s)
 
     def _end(self) -> None:
         if min(self.canary_n, self.stable_n) >= LEAST_IN_BLOCK:
@@ -80,7 +81,7 @@ class Guard:
     def overstated(self) -> float:
         """By how much the evidence of times counts too much, at least 1."""
         weight = self.seen + PRIOR_BLOCKS
-        usual = max(1.0, self.usual_n / DRIFT_SHOWS)
+        usual = 1.0 + max(0.0, self.usual_n - DRIFT_SHOWS) / DRIFT_STEP
         supposed = (self.seen * self.variance + PRIOR_BLOCKS * usual) / weight
         shown = (self.seen * self.variance + PRIOR_BLOCKS) / weight
         supposed = min(max(1.0, supposed), usual)

@@ -15,6 +15,9 @@ class Unit(StrEnum):
 class Metric(StrEnum):
     """What is judged. Each is held to one limit; `ttft` holds two."""
 
+    # An Enum's own is a Python function, and every look finds its way by metrics.
+    __hash__ = str.__hash__
+
     BAD_ANSWERS = "bad_answers"
     TTFT = "ttft"
     TTFT_P95 = "ttft_p95"
@@ -36,9 +39,9 @@ class Limit:
 
 
 KNOWN: Mapping[str, Limit] = {
-    "bad_answers": Limit(1.0, Unit.POINTS, {Metric.BAD_ANSWERS: 0.22}, 0, 99),
-    "ttft": Limit(1.2, Unit.RATIO, {Metric.TTFT: 0.38, Metric.TTFT_P95: 0.07}, 0.1, 100),
-    "speed": Limit(0.8, Unit.RATIO, {Metric.SPEED: 0.16}, 0.01, 10),
+    "bad_answers": Limit(1.0, Unit.POINTS, {Metric.BAD_ANSWERS: 0.20}, 0, 99),
+    "ttft": Limit(1.2, Unit.RATIO, {Metric.TTFT: 0.44, Metric.TTFT_P95: 0.06}, 0.1, 100),
+    "speed": Limit(0.8, Unit.RATIO, {Metric.SPEED: 0.13}, 0.01, 10),
     "length_limited": Limit(5.0, Unit.POINTS, {Metric.LENGTH_LIMITED: 0.06}, 0, 99),
     "degenerate": Limit(2.0, Unit.POINTS, {Metric.DEGENERATE: 0.07}, 0, 99),
     "rejected": Limit(2.0, Unit.POINTS, {Metric.REJECTED: 0.04}, 0, 99),

@@ -1,11 +1,14 @@
 """How fast evidence for promoting will grow if the canary goes on as it has; what is still needed follows from it."""
 
+from collections.abc import Mapping
+from operator import add
+
 from llmgwd.verdict.evidence import SHARES, Evidence
 from llmgwd.verdict.limits import Metric, limit_of
 from llmgwd.verdict.scale import FINE_BITS, steps_within
 from llmgwd.verdict.settle import bets_on
 from llmgwd.verdict.shares import share_logs
-from llmgwd.verdict.times import Ranks, rank_logs, ranks_of, tail_logs
+from llmgwd.verdict.times import LEVELS, Ranks, rank_logs, tail_logs
 
 LIKE_STABLE = 100.0
 """Requests that the guess "as stable" weighs beside what the canary has shown."""
@@ -33,7 +36,7 @@ def _of_share(evidence: Evidence, metric: Metric, share: float) -> float | None:
 def _of_times(evidence: Evidence, metric: Metric, share: float) -> float | None:
     name = limit_of(metric)
     record = evidence.times[Metric(name)]
-    ranks, limit = ranks_of(record), evidence.limits[name]
+    ranks, limit = record.ranks, evidence.limits[name]
     if ranks is None or limit is None:
         return None
     ratio = share / (1.0 - share)
@@ -43,17 +46,22 @@ def _of_times(evidence: Evidence, metric: Metric, share: float) -> float | None:
     for index, count in shown.times.items():
         expected[index] = expected.get(index, 0.0) + count
     logs = tail_logs if metric is Metric.TTFT_P95 else rank_logs
-    canary = _levels(ranks, expected, least, 1.0 / (shown.n + LIKE_STABLE))
-    stable = _levels(ranks, record.reference, 0, 1.0 / (ratio * record.weight))
-    _, behind = logs(record, ratio, [], canary, stable)
-    return max(behind) / evidence.guards[Metric(name)].overstated
+    canary = _by_level(ranks, expected, least, 1.0 / (shown.n + LIKE_STABLE))
+    stable = _by_level(ranks, record.reference, 0, 1.0 / (ratio * record.weight))
+    growth: list[float] = []
+    for level in range(LEVELS):
+        _, of_canary = logs(record, ratio, (), [level], ())
+        _, of_stable = logs(record, ratio, (), (), [level])
+        both = [
+            canary[level] * ours + stable[level] * theirs for ours, theirs in zip(of_canary, of_stable, strict=True)
+        ]
+        growth = list(map(add, growth, both)) if growth else both
+    return max(growth) / evidence.guards[Metric(name)].overstated
 
 
-def _levels(ranks: Ranks, buckets: dict[int, float], down: int, scale: float) -> list[tuple[int, float]]:
-    """The levels of times in `sketch` buckets, each taken at its bucket's middle; weights times `scale`."""
-    middle = 1 << (FINE_BITS - 1)
-    return [
-        (ranks.level((index << FINE_BITS) + middle - down), weight * scale)
-        for index, weight in buckets.items()
-        if weight
-    ]
+def _by_level(ranks: Ranks, buckets: Mapping[int, float], down: int, scale: float) -> list[float]:
+    """The weight, times `scale`, of times in `sketch` buckets by level, each taken at its bucket's middle."""
+    middle, weights = 1 << (FINE_BITS - 1), [0.0] * LEVELS
+    for index, weight in buckets.items():
+        weights[ranks.level((index << FINE_BITS) + middle - down)] += weight * scale
+    return weights

@@ -1,30 +1,30 @@
 """Closing looks: the bets on what both arms did with the requests that arrived in them."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from llmgwd.verdict.counts import ArmCounts
-from llmgwd.verdict.evidence import SHARES, TIMES, WARM_UP, Evidence, OpenLook, Pair, Side
+from llmgwd.verdict.evidence import SHARES, TIMES, WARM_UP, Evidence, OpenLook, Side, side_of
 from llmgwd.verdict.limits import Metric
-from llmgwd.verdict.scale import add_coarse, steps_within
-from llmgwd.verdict.shares import LEAST_STABLE, ODDS, ShareBets, ShareRecord, absolute_bets, share_bets, share_logs
-from llmgwd.verdict.times import RANK_ODDS, TAIL_ODDS, Ranks, Tally, TimesRecord, rank_logs, ranks_of, tail_logs
+from llmgwd.verdict.scale import steps_within
+from llmgwd.verdict.shares import LEAST_STABLE, ODDS, ShareBets, absolute_bets, share_bets, share_logs
+from llmgwd.verdict.times import RANK_ODDS, TAIL_ODDS, Ranks, rank_logs, tail_logs
 
 RATE_LOOKS = 60.0
 """Looks over which the rate of canary requests is averaged."""
-
-Game = Callable[[TimesRecord, float, Tally, Tally, Tally], tuple[list[float], list[float]]]
-"""Log factors of the roll-back and promote bets from a look's canary (strict, lenient) and stable times."""
+LONGEST_ASIDE = 20
+"""Looks for which those without a canary request may wait for one that has."""
 
 HITS: Mapping[Metric, Callable[[ArmCounts], int]] = {
-    Metric.BAD_ANSWERS: lambda counts: counts.bad,
-    Metric.LENGTH_LIMITED: lambda counts: counts.length_limited,
-    Metric.DEGENERATE: lambda counts: counts.degenerate,
-    Metric.REJECTED: lambda counts: counts.rejected,
+    Metric.BAD_ANSWERS: attrgetter("bad"),
+    Metric.LENGTH_LIMITED: attrgetter("length_limited"),
+    Metric.DEGENERATE: attrgetter("degenerate"),
+    Metric.REJECTED: attrgetter("rejected"),
 }
 TIMES_OF: Mapping[Metric, Callable[[ArmCounts], dict[int, int]]] = {
-    Metric.TTFT: lambda counts: counts.ttft,
-    Metric.SPEED: lambda counts: counts.token_time,
+    Metric.TTFT: attrgetter("ttft"),
+    Metric.SPEED: attrgetter("token_time"),
 }
 
 
@@ -33,26 +33,62 @@ def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stab
 
     now_look: the newest look that can hold a request by now; stable_down: stable has no ready replica.
     """
-    if evidence.warm_from is None and evidence.ended >= WARM_UP:
-        evidence.warm_from = now_look + 1
+    if evidence.ended >= WARM_UP:
+        # The smaller, lest a clock that is set back leaves times unjudged until it has caught up.
+        evidence.warm_from = min(now_look + 1, evidence.warm_from or now_look + 1)
     for look in looks:
         evidence.open.remove(look)
-        _close(evidence, look, stable_down)
+        evidence.rate += (look.canary.ended - evidence.rate) / RATE_LOOKS
+        if look.canary.ended or look.canary.ttft:
+            _close(evidence, _with_aside(evidence, look, stable_down), stable_down)
+        else:
+            _put_aside(evidence, look, stable_down)
+
+
+def _put_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
+    """Keeps a look without a canary request for the next that has one: on its own it moves next to nothing."""
+    aside = evidence.aside
+    _tell_whether_down(evidence, stable_down)
+    # Far apart also in the other direction: the clock was set back.
+    if aside and (aside.share != look.share or abs(look.number - aside.number) >= LONGEST_ASIDE):
+        _close(evidence, aside, stable_down)
+        aside = None
+    if aside:
+        aside.stable.add(look.stable)
+    else:
+        evidence.aside = look
+
+
+def _with_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> OpenLook:
+    """The look with what was put aside; under another share that is closed by itself."""
+    aside, evidence.aside = evidence.aside, None
+    if aside and aside.share == look.share and _is_warm(evidence, aside) == _is_warm(evidence, look):
+        look.stable.add(aside.stable)
+    elif aside:
+        _close(evidence, aside, stable_down)
+    return look
+
+
+def _tell_whether_down(evidence: Evidence, stable_down: bool) -> None:
+    lately = evidence.shares[Metric.BAD_ANSWERS].lately.value
+    evidence.stable_down = stable_down or lately > 0.5
+
+
+def _is_warm(evidence: Evidence, look: OpenLook) -> bool:
+    return evidence.warm_from is not None and look.number >= evidence.warm_from
 
 
 def _close(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     comparable = 0.0 < look.share < 1.0
     if comparable:
         evidence.share = look.share
-    lately = evidence.shares[Metric.BAD_ANSWERS].lately.value
-    evidence.stable_down = stable_down or lately > 0.5
+    _tell_whether_down(evidence, stable_down)
     for metric in SHARES:
         _close_share(evidence, metric, look, comparable)
-    warm = evidence.warm_from is not None and look.number >= evidence.warm_from
+    warm = _is_warm(evidence, look)
     for metric in TIMES:
         _close_times(evidence, metric, look, comparable and warm and not evidence.stable_down)
     evidence.seen += look.canary.ended
-    evidence.rate += (look.canary.ended - evidence.rate) / RATE_LOOKS
 
 
 def bets_on(evidence: Evidence, metric: Metric, share: float) -> ShareBets | None:
@@ -66,68 +102,82 @@ def bets_on(evidence: Evidence, metric: Metric, share: float) -> ShareBets | Non
     record = evidence.shares[metric]
     if metric is not Metric.BAD_ANSWERS and record.seen < LEAST_STABLE:
         return None
-    return share_bets(share, record.rate.value, points / 100.0)
+    return share_bets(share, record.centre, points / 100.0)
 
 
 def _close_share(evidence: Evidence, metric: Metric, look: OpenLook, comparable: bool) -> None:
     hits = HITS[metric]
-    canary = (hits(look.canary), look.canary.ended)
-    stable = (hits(look.stable), look.stable.ended)
-    record: ShareRecord = evidence.shares[metric]
-    wealth = evidence.wealth.get(metric)
-    bets = bets_on(evidence, metric, look.share) if wealth and comparable else None
-    pair = Pair(Side(canary[1], canary[0]), Side(stable[1], stable[0]))
+    canary, stable = (hits(look.canary), look.canary.ended), (hits(look.stable), look.stable.ended)
     if comparable:
-        evidence.life[metric].add(pair)
-    if wealth and bets:
-        wealth.stake(evidence.seen, ODDS)
-        before = wealth.total
-        wealth.grow(*share_logs(bets, canary, stable))
-        evidence.runs[metric].add(look.number, _growth(before, wealth.total), pair)
-    record.learn(*stable)
+        life = evidence.life[metric]
+        for side, (bad, requests) in ((life.canary, canary), (life.stable, stable)):
+            side.hits += bad
+            side.n += requests
+        bets = bets_on(evidence, metric, look.share) if metric in evidence.wealth else None
+        if bets:
+            growth = _bet(evidence, metric, ODDS, *share_logs(bets, canary, stable))
+            evidence.runs[metric].add(look.number, growth, Side(canary[1], canary[0]), Side(stable[1], stable[0]))
+    evidence.shares[metric].learn(*stable)
 
 
 def _close_times(evidence: Evidence, metric: Metric, look: OpenLook, judged: bool) -> None:
     canary, stable = TIMES_OF[metric](look.canary), TIMES_OF[metric](look.stable)
     if not canary and not stable:
         return
+    of_canary, of_stable = side_of(canary), side_of(stable)
     record = evidence.times[metric]
-    limit = evidence.limits[metric]
-    ranks = ranks_of(record) if judged and limit is not None else None
     if judged:
-        pair = Pair(Side(sum(canary.values())), Side(sum(stable.values())))
-        add_coarse(pair.canary.times, canary)
-        add_coarse(pair.stable.times, stable)
-        evidence.life[metric].add(pair)
-        if ranks and limit is not None:
-            _bet_on_times(evidence, metric, look, pair, ranks, 1.0 / limit if metric is Metric.SPEED else limit)
+        life, limit = evidence.life[metric], evidence.limits[metric]
+        life.canary.add(of_canary)
+        life.stable.add(of_stable)
+        if record.ranks and limit is not None:
+            _bet_on_times(
+                evidence,
+                metric,
+                look,
+                record.ranks,
+                1.0 / limit if metric is Metric.SPEED else limit,
+                of_canary,
+                of_stable,
+            )
     if stable:
-        record.learn_times(stable)
+        record.learn_times(of_stable.times, of_stable.n)
 
 
-def _bet_on_times(evidence: Evidence, metric: Metric, look: OpenLook, pair: Pair, ranks: Ranks, limit: float) -> None:
+def _bet_on_times(
+    evidence: Evidence, metric: Metric, look: OpenLook, ranks: Ranks, limit: float, of_canary: Side, of_stable: Side
+) -> None:
     canary, stable = TIMES_OF[metric](look.canary), TIMES_OF[metric](look.stable)
     record, guard = evidence.times[metric], evidence.guards[metric]
     ratio = look.share / (1.0 - look.share)
     most, least = steps_within(limit)
-    strict, plain = ranks.tally(canary, most), ranks.tally(stable)
-    lenient = strict if least == most else ranks.tally(canary, least)
+    strict, plain = ranks.levels(canary, most), ranks.levels(stable)
+    lenient = strict if least == most else ranks.levels(canary, least)
     overstated = guard.overstated
-    games: list[tuple[Metric, Game, tuple[float, ...], float]] = [(metric, rank_logs, RANK_ODDS, 1.0 / overstated)]
-    if metric is Metric.TTFT:
+    if metric in evidence.wealth:
+        logs = rank_logs(record, ratio, strict, lenient, plain)
+        growth = _bet(evidence, metric, RANK_ODDS, *logs, 1.0 / overstated)
+        evidence.runs[metric].add(look.number, growth, of_canary, of_stable)
+    if metric is Metric.TTFT and Metric.TTFT_P95 in evidence.wealth:
         # A drift moves the tail's share by less, in units of its own chance.
-        games.append((Metric.TTFT_P95, tail_logs, TAIL_ODDS, 1.0 / (1.0 + 0.35 * (overstated - 1.0))))
-    for name, logs, odds, power in games:
-        wealth = evidence.wealth.get(name)
-        if wealth is None:
-            continue
-        wealth.stake(evidence.seen, odds)
-        before = wealth.total
-        wealth.grow(*logs(record, ratio, strict, lenient, plain), power)
-        evidence.runs[name].add(look.number, _growth(before, wealth.total), pair)
+        power = 1.0 / (1.0 + 0.35 * (overstated - 1.0))
+        growth = _bet(evidence, Metric.TTFT_P95, TAIL_ODDS, *tail_logs(record, ratio, strict, lenient, plain), power)
+        evidence.runs[Metric.TTFT_P95].add(look.number, growth, of_canary, of_stable)
     record.learn_scores(plain)
     guard.see(look.number, evidence.look_s, strict, plain)
 
 
-def _growth(before: float, after: float) -> float:
-    return math.log(after / before) if before > 0.0 and after > 0.0 else 0.0
+def _bet(
+    evidence: Evidence,
+    metric: Metric,
+    odds: Sequence[float],
+    against: Sequence[float],
+    behind: Sequence[float],
+    power: float = 1.0,
+) -> float:
+    """Plays a look's bets; the log growth of the wealth against the canary."""
+    wealth = evidence.wealth[metric]
+    wealth.stake(evidence.seen, odds)
+    before = wealth.total
+    wealth.grow(against, behind, power)
+    return math.log(wealth.total / before) if before > 0.0 and wealth.total > 0.0 else 0.0

@@ -13,6 +13,7 @@ happens to both sides at once.
 
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from llmgwd.verdict.wealth import BOLDEST, Recent
 
@@ -30,6 +31,9 @@ HOPELESS = 0.98
 
 Hits = tuple[float, float]
 """(bad, requests) of one arm."""
+PER_CENTRE = 10_000
+"""Centres are rounded to this part of 1, so that few canaries' looks need bets of their own."""
+KEPT_BETS = 4096
 
 
 @dataclass
@@ -43,15 +47,25 @@ class ShareRecord:
     seen: int = 0
     """Requests of stable."""
 
+    @property
+    def centre(self) -> float:
+        """Stable's recent share, as bets take it."""
+        return int(self.rate.value * PER_CENTRE + 0.5) / PER_CENTRE
+
     def learn(self, hits: int, requests: int) -> None:
-        self.seen += requests
-        self.rate.add(hits, requests, HALF_LIFE, PRIOR_HITS, self.prior_requests)
-        self.lately.add(hits, requests, DOWN_HALF_LIFE, 0.0, DOWN_PRIOR)
+        if requests:
+            self.seen += requests
+            self.rate.add(hits, requests, HALF_LIFE, PRIOR_HITS, self.prior_requests)
+            self.lately.add(hits, requests, DOWN_HALF_LIFE, 0.0, DOWN_PRIOR)
 
 
 def unseen(prior_requests: float) -> ShareRecord:
     """The record before stable had a request."""
     return ShareRecord(prior_requests, Recent(PRIOR_HITS, prior_requests))
+
+
+Logs = tuple[float, float, float, float]
+"""Log factors of one bet: per bad and per good canary answer, per bad and per good one of stable."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +75,13 @@ class ShareBets:
     ratio: float
     centre: float
     bar: float
-    against: tuple[float, ...]
-    behind: tuple[float, ...]
+    against: tuple[Logs, ...]
+    behind: tuple[Logs, ...]
 
 
+@lru_cache(KEPT_BETS)
 def share_bets(share: float, centre: float, margin: float) -> ShareBets | None:
-    """share: of requests that go to the canary, above 0 and below 1; margin: the limit, as a share.
+    """share: of requests that go to the canary, at least 0 and below 1; margin: the limit, as a share.
 
     None when the bar is so high that nothing can be told.
     """
@@ -85,24 +100,26 @@ def share_bets(share: float, centre: float, margin: float) -> ShareBets | None:
         min(bar + 8.0 * unit, middle),
         max(0.9, middle),
     )
-    against = tuple(min((aim - bar) / noise, boldest) for aim in aims)
+    against = tuple(bet_logs(min((aim - bar) / noise, boldest), r, centre, bar) for aim in aims)
     timid = BOLDEST / max(1.0 - bar, r * centre)
     edge = max(margin, 0.005) / (bar * (1.0 - bar))
-    behind = tuple(min(size, timid) for size in (0.5 * edge, edge, 0.9))
+    behind = tuple(bet_logs(-min(size, timid), r, centre, bar) for size in (0.5 * edge, edge, 0.9))
     return ShareBets(r, centre, bar, against, behind)
 
 
 def absolute_bets(bar: float) -> ShareBets | None:
     """Bets on the canary alone, for while stable is down: is its share above `bar`?"""
-    bets = share_bets(0.0, 0.0, bar)
-    return bets and ShareBets(0.0, 0.0, bets.bar, bets.against, bets.behind)
+    return share_bets(0.0, 0.0, bar)
 
 
 def share_logs(bets: ShareBets, canary: Hits, stable: Hits) -> tuple[list[float], list[float]]:
-    """Log factors of a look for the roll-back and the promote bets;"""
+    """Log factors of a look for the roll-back and the promote bets."""
+    bad, requests = canary
+    stable_bad, stable_requests = stable
+    good, stable_good = max(0, requests - bad), max(0, stable_requests - stable_bad)
     return (
-        [_log(bets, size, canary, stable) for size in bets.against],
-        [_log(bets, -size, canary, stable) for size in bets.behind],
+        [bad * a + good * b + stable_bad * c + stable_good * d for a, b, c, d in bets.against],
+        [bad * a + good * b + stable_bad * c + stable_good * d for a, b, c, d in bets.behind],
     )
 
 
@@ -113,20 +130,15 @@ def early_logs(bets: ShareBets, canary: Hits, stable: Hits) -> list[float]:
     canary, not at all.
     """
     stable_bad = stable[0]
-    return [_log(bets, size, canary, (stable_bad, stable_bad)) for size in bets.against]
+    return share_logs(bets, canary, (stable_bad, stable_bad))[0]
 
 
-def _log(bets: ShareBets, size: float, canary: Hits, stable: Hits) -> float:
-    bad, requests = canary
-    log = 0.0
-    if bad:
-        log += bad * math.log1p(size * (1.0 - bets.bar))
-    if requests > bad:
-        log += (requests - bad) * math.log1p(-size * bets.bar)
-    bad, requests = stable
-    weight = size * bets.ratio
-    if weight and bad:
-        log += bad * math.log1p(-weight * (1.0 - bets.centre))
-    if weight and requests > bad:
-        log += (requests - bad) * math.log1p(weight * bets.centre)
-    return log
+def bet_logs(size: float, ratio: float, centre: float, bar: float) -> Logs:
+    """What a bet of this size, negative to promote, adds to its log wealth; bar: what canary scores are held to."""
+    weight = size * ratio
+    return (
+        math.log1p(size * (1.0 - bar)),
+        math.log1p(-size * bar),
+        math.log1p(-weight * (1.0 - centre)),
+        math.log1p(weight * centre),
+    )

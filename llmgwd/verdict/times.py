@@ -14,10 +14,14 @@ likelihood ratio of a large one. A third, "beyond stable's 95th percentile", mak
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from itertools import accumulate, repeat
+from operator import add
 from statistics import NormalDist
 
+from llmgwd.verdict.counts import add_cells
 from llmgwd.verdict.scale import FINE_BITS, FINE_PER_COARSE
+from llmgwd.verdict.shares import Hits, ShareBets, bet_logs, share_logs
 from llmgwd.verdict.wealth import BOLDEST, Recent
 
 LEVELS = 100
@@ -28,8 +32,14 @@ LEAST_REFERENCE = 20.0
 MOST_REFERENCE = 4000.0
 """Beyond this the reference is halved, so that it follows stable over the day."""
 
-Tally = Sequence[tuple[int, float]]
-"""(level, count) of the times of a look."""
+FRESH = 50
+"""What a look adds to the reference is put by until it is one part in so many: ranks then last a few looks."""
+CENTRES, TAIL_CENTRES = 128, 1024
+"""Centres are rounded to these parts of 1, so that few canaries' looks need bets of their own."""
+KEPT_GAMES = 512
+
+Levels = Sequence[int]
+"""The levels of a look's times, one entry a time."""
 
 _NORMAL = [NormalDist().inv_cdf((level + 0.5) / LEVELS) for level in range(LEVELS)]
 NORMAL_RANGE = _NORMAL[-1] - _NORMAL[0]
@@ -57,9 +67,11 @@ class Score:
     def recent(self) -> Recent:
         return Recent(self.prior_top, self.prior_bottom)
 
-    def learn(self, recent: Recent, stable: Tally) -> None:
-        top = sum(count * self.by_level[level] for level, count in stable)
-        recent.add(top, sum(count for _, count in stable), self.half_life, self.prior_top, self.prior_bottom)
+    def sum(self, levels: Levels) -> float:
+        return sum(map(self.by_level.__getitem__, levels))
+
+    def learn(self, recent: Recent, stable: Levels) -> None:
+        recent.add(self.sum(stable), len(stable), self.half_life, self.prior_top, self.prior_bottom)
 
 
 NORMAL_SCORE = Score(NORMAL, 10.0, 20.0, 150.0)
@@ -70,7 +82,7 @@ RANK_SIZES = (0.08, 0.2)
 """Roll-back bets on the normal score: the shifts, in standard deviations, that they are best for."""
 LARGE = 0.65
 """Roll-back bet on the skewed score, as a part of what would make it the likelihood ratio itself."""
-RANK_ODDS = (0.28, 0.42, 0.3)
+RANK_ODDS = (0.33, 0.42, 0.25)
 RANK_BEHIND = (0.08, 0.18, 0.36)
 TAIL_SIZES = (0.03, 0.1, 0.3, 0.7)
 TAIL_ODDS = (0.4, 0.25, 0.2, 0.15)
@@ -85,23 +97,39 @@ class TimesRecord:
     """Weight by `sketch` bucket."""
     weight: float = 0.0
     """Of all buckets."""
+    fresh: dict[int, int] = field(default_factory=dict)
+    """Times by bucket that are not in the reference yet."""
+    fresh_n: int = 0
     normal: Recent = field(default_factory=NORMAL_SCORE.recent)
     skewed: Recent = field(default_factory=SKEWED_SCORE.recent)
     tail: Recent = field(default_factory=TAIL_SCORE.recent)
 
-    def learn_times(self, stable: Mapping[int, int]) -> None:
-        """Adds stable's times of a look, in fine cells; to be called after the look's bets."""
+    @cached_property
+    def ranks(self) -> "Ranks | None":
+        """None while stable has shown too few times."""
+        return Ranks(self.reference) if self.weight >= LEAST_REFERENCE else None
+
+    def learn_times(self, stable: Mapping[int, int], n: int) -> None:
+        """Takes stable's `n` times of a look, by bucket; to be called after the look's bets."""
+        add_cells(self.fresh, stable)
+        self.fresh_n += n
+        if self.fresh_n * FRESH < self.weight:
+            return
         if self.weight > MOST_REFERENCE:
             self.reference = {index: weight / 2 for index, weight in self.reference.items() if weight > 0.01}
-        for index, count in stable.items():
-            coarse = index >> FINE_BITS
-            self.reference[coarse] = self.reference.get(coarse, 0.0) + count
+        for index, count in self.fresh.items():
+            self.reference[index] = self.reference.get(index, 0.0) + count
         self.weight = sum(self.reference.values())
+        self.fresh, self.fresh_n = {}, 0
+        self.__dict__.pop("ranks", None)
 
-    def learn_scores(self, stable: Tally) -> None:
+    def learn_scores(self, stable: Levels) -> None:
         NORMAL_SCORE.learn(self.normal, stable)
         SKEWED_SCORE.learn(self.skewed, stable)
         TAIL_SCORE.learn(self.tail, stable)
+
+
+_WITHIN = tuple((cell + 0.5) / FINE_PER_COARSE for cell in range(FINE_PER_COARSE))
 
 
 class Ranks:
@@ -115,27 +143,92 @@ class Ranks:
         self._per_weight = LEVELS / self._below[-1]
 
     def level(self, index: int) -> int:
-        place = (index >> FINE_BITS) - self._first
-        if place < 0:
-            return 0
-        if place >= len(self._below) - 1:
-            return LEVELS - 1
-        low = self._below[place]
-        within = ((index & (FINE_PER_COARSE - 1)) + 0.5) / FINE_PER_COARSE
-        return min(LEVELS - 1, int((low + within * (self._below[place + 1] - low)) * self._per_weight))
+        return self.levels({index: 1})[0]
 
-    def tally(self, cells: Mapping[int, int], down: int = 0) -> Tally:
-        """Counts by level, each cell taken `down` steps down first."""
-        levels: dict[int, int] = {}
+    def levels(self, cells: Mapping[int, int], down: int = 0) -> list[int]:
+        """The level of each time, its cell taken `down` steps down first."""
+        first, below, per_weight = self._first, self._below, self._per_weight
+        end, top, inside = len(below) - 1, LEVELS - 1, FINE_PER_COARSE - 1
+        levels = []
         for index, count in cells.items():
-            level = self.level(index - down)
-            levels[level] = levels.get(level, 0) + count
-        return tuple(levels.items())
+            place = (index - down >> FINE_BITS) - first
+            if place < 0:
+                level = 0
+            elif place >= end:
+                level = top
+            else:
+                low = below[place]
+                level = int((low + _WITHIN[index - down & inside] * (below[place + 1] - low)) * per_weight)
+                if level > top:
+                    level = top
+            levels.append(level)
+            if count > 1:
+                levels += [level] * (count - 1)
+        return levels
 
 
-def ranks_of(record: TimesRecord) -> Ranks | None:
-    """None while stable has shown too few times."""
-    return Ranks(record.reference) if record.weight >= LEAST_REFERENCE else None
+class Rows(dict[int, tuple[float, ...]]):
+    """By level, the log factor of one time for each bet; worked out when first asked for, since few levels occur."""
+
+    def __init__(self, score: Score, centre: float, sizes: Sequence[float]) -> None:
+        super().__init__()
+        self._by_level, self._centre, self._sizes = score.by_level, centre, sizes
+
+    def __missing__(self, level: int) -> tuple[float, ...]:
+        off = self._by_level[level] - self._centre
+        row = self[level] = tuple([math.log1p(size * off) for size in self._sizes])
+        return row
+
+    def add_up(self, levels: Levels) -> list[float]:
+        """The log factor of all `levels` for each bet."""
+        if not levels:
+            return [0.0] * len(self._sizes)
+        return [sum(logs) for logs in zip(*[self[level] for level in levels], strict=True)]
+
+
+class Game:
+    """Bets on one score under one centre and ratio: `against` and `behind` are their sizes, none negative."""
+
+    def __init__(
+        self, score: Score, centre: float, ratio: float, against: Sequence[float], behind: Sequence[float]
+    ) -> None:
+        up, down = boldest(ratio, centre)
+        against, behind = [min(size, up) for size in against], [-min(size, down) for size in behind]
+        self._strict, self._lenient = Rows(score, centre, against), Rows(score, centre, behind)
+        self._stable = Rows(score, centre, [-size * ratio for size in (*against, *behind)])
+        self._first_behind = len(against)
+
+    def logs(self, canary: Levels, canary_lenient: Levels, stable: Levels) -> tuple[list[float], list[float]]:
+        """Of a look, for the roll-back and the promote bets; canary: shifted for the first, canary_lenient: for the
+        others."""
+        of_stable, first = self._stable.add_up(stable), self._first_behind
+        return (
+            list(map(add, self._strict.add_up(canary), of_stable)),
+            list(map(add, self._lenient.add_up(canary_lenient), of_stable[first:])),
+        )
+
+
+@lru_cache(KEPT_GAMES)
+def _normal_game(ratio: float, centre: float) -> Game:
+    per_deviation = NORMAL_RANGE / (1.0 + ratio)
+    against, behind = ([size * per_deviation for size in sizes] for sizes in (RANK_SIZES, RANK_BEHIND))
+    return Game(NORMAL_SCORE, centre, ratio, against, behind)
+
+
+@lru_cache(KEPT_GAMES)
+def _skewed_game(ratio: float, centre: float) -> Game:
+    return Game(SKEWED_SCORE, centre, ratio, [LARGE / (max(centre, 1e-9) * (1.0 + ratio))], [])
+
+
+@lru_cache(KEPT_GAMES)
+def _tail_bets(ratio: float, centre: float) -> ShareBets:
+    """Whether a time is in the tail is a yes/no metric, without a margin."""
+    up, down = boldest(ratio, centre)
+    noise = max(centre * (1.0 - centre) * (1.0 + ratio), 1e-9)
+    quiet = (1.0 - centre) * (1.0 + ratio)
+    against = tuple([bet_logs(min(size / noise, up), ratio, centre, centre) for size in TAIL_SIZES])
+    behind = tuple([bet_logs(-min(size / quiet, down), ratio, centre, centre) for size in TAIL_BEHIND])
+    return ShareBets(ratio, centre, centre, against, behind)
 
 
 def boldest(ratio: float, centre: float) -> tuple[float, float]:
@@ -147,49 +240,28 @@ def boldest(ratio: float, centre: float) -> tuple[float, float]:
 
 
 def rank_logs(
-    record: TimesRecord, ratio: float, canary: Tally, canary_lenient: Tally, stable: Tally
+    record: TimesRecord, ratio: float, canary: Levels, canary_lenient: Levels, stable: Levels
 ) -> tuple[list[float], list[float]]:
     """Log factors of a look for the whole distribution.
 
     canary: shifted for the roll-back bets; canary_lenient: for the promote bets; ratio: share / (1 - share).
     """
-    centre, skewed = record.normal.value, max(record.skewed.value, 1e-9)
-    up, down = boldest(ratio, centre)
-    per_deviation = NORMAL_RANGE / (1.0 + ratio)
-    against = [_log(NORMAL, centre, min(size * per_deviation, up), ratio, canary, stable) for size in RANK_SIZES]
-    large = min(LARGE / (skewed * (1.0 + ratio)), boldest(ratio, skewed)[0])
-    against.append(_log(SKEWED, skewed, large, ratio, canary, stable))
-    behind = [
-        _log(NORMAL, centre, -min(size * per_deviation, down), ratio, canary_lenient, stable) for size in RANK_BEHIND
-    ]
-    return against, behind
+    against, behind = _normal_game(ratio, _rounded(record.normal, CENTRES)).logs(canary, canary_lenient, stable)
+    large, _ = _skewed_game(ratio, _rounded(record.skewed, CENTRES)).logs(canary, (), stable)
+    return against + large, behind
 
 
 def tail_logs(
-    record: TimesRecord, ratio: float, canary: Tally, canary_lenient: Tally, stable: Tally
+    record: TimesRecord, ratio: float, canary: Levels, canary_lenient: Levels, stable: Levels
 ) -> tuple[list[float], list[float]]:
     """Log factors of a look for the 95th percentile alone."""
-    centre = record.tail.value
-    up, down = boldest(ratio, centre)
-    noise = max(centre * (1.0 - centre) * (1.0 + ratio), 1e-9)
-    quiet = (1.0 - centre) * (1.0 + ratio)
-    canary, canary_lenient, stable = _beyond(canary), _beyond(canary_lenient), _beyond(stable)
-    against = [_log(TAIL, centre, min(size / noise, up), ratio, canary, stable) for size in TAIL_SIZES]
-    behind = [_log(TAIL, centre, -min(size / quiet, down), ratio, canary_lenient, stable) for size in TAIL_BEHIND]
-    return against, behind
+    bets, others = _tail_bets(ratio, _rounded(record.tail, TAIL_CENTRES)), _beyond(stable)
+    return share_logs(bets, _beyond(canary), others)[0], share_logs(bets, _beyond(canary_lenient), others)[1]
 
 
-def _beyond(tally: Tally) -> Tally:
-    """The same for the tail's score, which knows two levels only."""
-    beyond = sum(count for level, count in tally if level >= TAIL_LEVEL)
-    return (0, sum(count for _, count in tally) - beyond), (TAIL_LEVEL, beyond)
+def _beyond(levels: Levels) -> Hits:
+    return TAIL_SCORE.sum(levels), len(levels)
 
 
-def _log(by_level: Sequence[float], centre: float, size: float, ratio: float, canary: Tally, stable: Tally) -> float:
-    log = 0.0
-    for level, count in canary:
-        log += count * math.log1p(size * (by_level[level] - centre))
-    weight = -size * ratio
-    for level, count in stable:
-        log += count * math.log1p(weight * (by_level[level] - centre))
-    return log
+def _rounded(recent: Recent, parts: int) -> float:
+    return int(recent.value * parts + 0.5) / parts

@@ -7,6 +7,7 @@ Betting on bounded scores: Waudby-Smith and Ramdas, "Estimating means of bounded
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 START = 0.85
 """The part of a metric's budget that is put to work at once; the rest is kept for trouble that comes late."""
@@ -34,8 +35,18 @@ class Wealth:
     """Log wealth of each promote bet, from 0; fair as long as the canary is beyond the limit."""
     total: float = 0.0
     """Of the roll-back bets together."""
-    log_behind: float = 0.0
-    """Log of the promote bets' mean wealth."""
+
+    @property
+    def log_behind(self) -> float:
+        """Log of the promote bets' mean wealth."""
+        if not self.behind:
+            return 0.0
+        top = max(self.behind)
+        return top + math.log(sum(math.exp(log - top) for log in self.behind) / len(self.behind))
+
+    def is_behind(self, needed: float) -> bool:
+        """Whether the promote bets' log wealth is `needed`; quicker than to work it out."""
+        return bool(self.behind) and max(self.behind) >= needed and self.log_behind >= needed
 
     def stake(self, seen: int, odds: Sequence[float]) -> None:
         """Puts fresh money on the roll-back bets, divided as `odds`, before the look that it is staked on.
@@ -54,17 +65,25 @@ class Wealth:
 
     def grow(self, against: Sequence[float], behind: Sequence[float], power: float = 1.0) -> None:
         """Applies a look's log factors. A power of 0–1 tones evidence down: a fair game stays fair (Jensen)."""
-        for i, log in enumerate(against):
-            self.against[i] = min(HIGHEST_WEALTH, self.against[i] * math.exp(min(power * log, 300.0)))
-        if not self.behind:
-            self.behind = [0.0] * len(behind)
-        for i, log in enumerate(behind):
-            self.behind[i] = min(HIGHEST_LOG, self.behind[i] + power * log)
-        self.total = math.fsum(self.against)
-        top = max(self.behind)
-        self.log_behind = top + math.log(sum(math.exp(log - top) for log in self.behind) / len(self.behind))
+        try:
+            grown = [wealth * math.exp(power * log) for wealth, log in zip(self.against, against, strict=True)]
+        except OverflowError:
+            grown = [
+                wealth * math.exp(min(power * log, 300.0)) for wealth, log in zip(self.against, against, strict=True)
+            ]
+        self.total = math.fsum(grown)
+        if self.total > HIGHEST_WEALTH:
+            grown = [min(HIGHEST_WEALTH, wealth) for wealth in grown]
+            self.total = math.fsum(grown)
+        self.against = grown
+        before = self.behind or [0.0] * len(behind)
+        self.behind = [
+            so_far + power * log if so_far + power * log < HIGHEST_LOG else HIGHEST_LOG
+            for so_far, log in zip(before, behind, strict=True)
+        ]
 
 
+@lru_cache(4096)
 def released(seen: int) -> float:
     """The part of a budget that may be at stake `seen` canary requests after its beginning; rises from START to 1."""
     return 1.0 - (1.0 - START) / (1.0 + math.log1p(max(0, seen) / PACE))
@@ -88,7 +107,6 @@ class Recent:
         kept = 0.5 ** (bottom / half_life)
         self.top = self.top * kept + top
         self.bottom = self.bottom * kept + bottom
-        missing = prior_bottom - self.bottom
-        if missing > 0:
-            self.top += missing * prior_top / prior_bottom
+        if self.bottom < prior_bottom:
+            self.top += (prior_bottom - self.bottom) * prior_top / prior_bottom
             self.bottom = prior_bottom

@@ -16,7 +16,7 @@ from llmgwd.verdict.evidence import (
 )
 from llmgwd.verdict.limits import KNOWN, Metric
 from llmgwd.verdict.report import report
-from llmgwd.verdict.settle import settle
+from llmgwd.verdict.settle import LONGEST_ASIDE, settle
 from tests.verdict.traffic import OLD_S, Arm, Canary
 
 STABLE = Arm()
@@ -359,3 +359,41 @@ def test_with_every_limit_off_nothing_is_judged() -> None:
         decision = canary.serves(DOWN, STABLE)
     assert decision.state is State.UNDECIDED
     assert "every limit is off" in report(canary.evidence, decision).sentence
+
+
+def test_looks_without_a_canary_request_wait_for_one_that_has_it() -> None:
+    canary = Canary()
+    for _ in range(30):
+        canary.serves(STABLE, STABLE)
+    before = canary.evidence.wealth[Metric.BAD_ANSWERS].total
+    for _ in range(LONGEST_ASIDE):
+        canary.serves(STABLE, STABLE, requests=0, stable_requests=3)
+    assert canary.evidence.open == []
+    assert canary.evidence.wealth[Metric.BAD_ANSWERS].total == before
+    figures = {each.metric: each for each in report(canary.evidence, canary.asked()).metrics}
+    assert figures[Metric.BAD_ANSWERS].stable_n == 30 * 45 + LONGEST_ASIDE * 3
+    canary.serves(STABLE, STABLE, requests=1, stable_requests=3)
+    assert canary.evidence.aside is None
+    assert canary.evidence.life["bad_answers"].stable.n == 30 * 45 + (LONGEST_ASIDE + 1) * 3
+    assert canary.evidence.wealth[Metric.BAD_ANSWERS].total != before
+
+
+def test_stable_is_known_to_be_down_also_while_the_canary_has_no_request() -> None:
+    canary = Canary()
+    for _ in range(30):
+        canary.serves(STABLE, STABLE)
+    add_stable(canary.evidence, canary.look, 0.1, STABLE.answers(canary.rng, 5))
+    canary.look += 1
+    assert Wait.STABLE in canary.asked(stable_down=True).waits
+
+
+def test_what_waits_is_bet_on_by_itself_under_another_share_or_after_a_while() -> None:
+    canary = Canary()
+    life = canary.evidence.life["bad_answers"]
+    canary.serves(STABLE, STABLE, requests=0, stable_requests=3)
+    canary.share = 0.2
+    canary.serves(STABLE, STABLE, requests=0, stable_requests=4)
+    assert life.stable.n == 3
+    canary.look += LONGEST_ASIDE
+    canary.serves(STABLE, STABLE, requests=0, stable_requests=5)
+    assert life.stable.n == 7

@@ -84,8 +84,8 @@ def test_one_request_is_a_fair_bet_on_times_whatever_is_remembered_of_stable(
     share: float, ratio: float, law: dict[int, float]
 ) -> None:
     record = TimesRecord()
-    record.learn_times({-30: 4, 0: 20, 5: 9, 40: 7})
-    record.learn_scores([(20, 3), (50, 9), (99, 1)])
+    record.learn_times({-4: 4, 0: 29, 5: 7}, 40)
+    record.learn_scores([20] * 3 + [50] * 9 + [99])
     ranks = Ranks(record.reference)
     most, least = steps_within(ratio)
     odds = share / (1 - share)
@@ -95,9 +95,9 @@ def test_one_request_is_a_fair_bet_on_times_whatever_is_remembered_of_stable(
             means: dict[int, float] = {}
             for index, chance in law.items():
                 of_canary = game(
-                    record, odds, ranks.tally({index + moved: 1}, most), ranks.tally({index + moved: 1}, least), []
+                    record, odds, ranks.levels({index + moved: 1}, most), ranks.levels({index + moved: 1}, least), []
                 )
-                of_stable = game(record, odds, [], [], ranks.tally({index: 1}))
+                of_stable = game(record, odds, [], [], ranks.levels({index: 1}))
                 for i, (ours, theirs) in enumerate(zip(of_canary[side], of_stable[side], strict=True)):
                     mean = share * math.exp(ours) + (1 - share) * math.exp(theirs)
                     means[i] = means.get(i, 0.0) + chance * mean

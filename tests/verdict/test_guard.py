@@ -1,7 +1,7 @@
 import random
 
 from llmgwd.verdict.guard import BLOCK_S, Guard, long_run_variance
-from llmgwd.verdict.times import Tally
+from llmgwd.verdict.times import Levels
 
 LOOK_S = 30.0
 
@@ -20,8 +20,8 @@ def watched(
         guard.see(look, LOOK_S, scores(rng, canary, off), scores(rng, 40, 0.0))
 
 
-def scores(rng: random.Random, n: int, off: float) -> Tally:
-    return [(level(rng.uniform(0, 99) + off), 1) for _ in range(n)]
+def scores(rng: random.Random, n: int, off: float) -> Levels:
+    return [level(rng.uniform(0, 99) + off) for _ in range(n)]
 
 
 def test_steady_arms_are_taken_at_their_word() -> None:
@@ -39,9 +39,9 @@ def test_a_replica_that_wanders_is_taken_to_say_less() -> None:
 
 def test_many_requests_in_a_few_minutes_say_no_more_until_the_gap_has_shown_to_be_steady() -> None:
     guard = Guard()
-    watched(guard, random.Random(1), blocks=2, canary=40)
+    watched(guard, random.Random(1), blocks=2, canary=25)
     assert guard.overstated > 5
-    watched(guard, random.Random(2), blocks=90, canary=40)
+    watched(guard, random.Random(2), blocks=90, canary=25)
     assert guard.overstated < 2
 
 
@@ -56,7 +56,7 @@ def test_trouble_that_begins_is_not_taken_for_wandering() -> None:
 def test_blocks_with_hardly_a_request_say_nothing() -> None:
     guard = Guard()
     for look in range(100):
-        guard.see(look, LOOK_S, [], [(50, 1)])
+        guard.see(look, LOOK_S, [], [50])
     assert guard.gaps == []
     assert guard.overstated == 1.0
 
@@ -65,3 +65,15 @@ def test_the_long_run_variance_of_neighbours_that_move_together_is_larger() -> N
     assert long_run_variance([]) == 1.0
     assert long_run_variance([1.0, -1.0] * 20) < 0.5
     assert long_run_variance(([1.0] * 5 + [-1.0] * 5) * 4) > 1.8
+
+
+def test_before_blocks_have_shown_anything_it_is_the_traffic_that_says_how_much_is_believed() -> None:
+    believed = []
+    for canary in (3, 12, 40):
+        guard = Guard()
+        watched(guard, random.Random(3), blocks=1, canary=canary)
+        believed.append(10 * canary / guard.overstated)
+    # Requests of one block: few are taken at their word, and of many not even as many as those.
+    assert believed[0] == 30
+    assert believed[1] < 40
+    assert believed[2] < 30
