@@ -41,6 +41,10 @@ class RefusedError(Exception):
         self.closes = closes
 
 
+ANY_ORIGIN = b"Access-Control-Allow-Origin: *\r\n"
+"""A page that passed the preflight can read the list and the errors too."""
+
+
 def reason_phrase(status: int) -> bytes:
     return _REASONS.get(status, b"")
 
@@ -61,10 +65,11 @@ def answer(
 ) -> bytes:
     """A whole reply with a JSON body (none for 204). `headers` are whole lines; `without_body` is for HEAD."""
     described = b"" if status == 204 else b"Content-Type: application/json\r\nContent-Length: %d\r\n" % len(body)
-    head = b"HTTP/1.1 %d %b\r\n%b%b%b\r\n" % (
+    head = b"HTTP/1.1 %d %b\r\n%b%b%b%b\r\n" % (
         status,
         reason_phrase(status),
         described,
+        ANY_ORIGIN,
         headers,
         connection_line(close, keep_alive_said),
     )

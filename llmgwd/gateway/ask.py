@@ -1,5 +1,6 @@
 """What a request asks for: the model, the session, whether to stream; and the body as one replica must get it."""
 
+import json
 import re
 from enum import Enum
 from typing import Any
@@ -10,7 +11,7 @@ import msgspec
 from llmgwd.gateway import splice
 from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.heads import RequestHead
-from llmgwd.gateway.unreadable import UNREADABLE
+from llmgwd.gateway.json_reading import UNREADABLE
 
 
 class Kind(Enum):
@@ -98,13 +99,23 @@ class Ask:
             self.model = _named_outside(head)
 
     def body_for(self, served_name: str, counts_usage: bool) -> bytes:
-        """The body with the replica's own model name and, for a stream it may count, usage asked for."""
+        """The body with the replica's own model name and, for a stream it may count, usage asked for.
+
+        Raises RefusedError (400) when it cannot be edited.
+        """
         self.counts_added = False
         edits: list[splice.Edit] = []
-        if served_name != self.model:
-            edits += self._rename(served_name)
-        if counts_usage and self.stream and self.kind in COUNTED_STREAMS:
-            edits += self._ask_for_usage()
+        try:
+            if served_name != self.model:
+                edits += self._rename(served_name)
+            if counts_usage and self.stream and self.kind in COUNTED_STREAMS:
+                edits += self._ask_for_usage()
+        except splice.TooDeepError as error:
+            raise RefusedError(
+                400,
+                "nested_too_deeply",
+                f"the request body is nested over {splice.DEEPEST} levels deep; send a flatter one",
+            ) from error
         return splice.apply(self.body, edits) if edits else self.body
 
     def _read_body(self, head: RequestHead) -> None:
@@ -122,7 +133,9 @@ class Ask:
             fields = _decode(body)
         except UNREADABLE as error:
             raise RefusedError(
-                400, "invalid_json", f"the request body is not JSON: {error}; send one JSON object"
+                400,
+                "invalid_json",
+                f"the request body cannot be read: {_why_unreadable(body, error)}; send one JSON object",
             ) from error
         self._is_json = True
         self._read_fields(fields)
@@ -136,9 +149,10 @@ class Ask:
         self._options = fields.stream_options
         self.asks_json = _asks_json(fields.text if self.kind is Kind.RESPONSES else fields.response_format)
         if not self.session:
-            key = fields.user or fields.prompt_cache_key
-            if isinstance(key, str):
-                self.session = key.encode("utf-8", "surrogatepass")
+            for key in (fields.user, fields.prompt_cache_key):
+                if isinstance(key, str) and key:
+                    self.session = key.encode("utf-8", "surrogatepass")
+                    break
 
     def _rename(self, served_name: str) -> list[splice.Edit]:
         if self._form_span is not None:
@@ -167,6 +181,18 @@ class Ask:
             return [(*span, value) for span in spans]
         start = self.body.index(b"{") + 1
         return [(start, start, b'"stream_options":%b,' % value)]
+
+
+def _why_unreadable(body: bytes, error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    try:
+        json.loads(body)
+    except ValueError:
+        return f"it is not JSON ({error})"
+    except RecursionError:
+        return "it is nested too deeply"
+    return "it has half a surrogate pair, or a number that JSON has not, such as NaN"
 
 
 def _asks_json(wanted: msgspec.Raw) -> bool:

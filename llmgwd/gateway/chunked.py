@@ -8,17 +8,21 @@ _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[\t\x20-\x7e\x80-\xff]*)
 _TRAILER_LINE = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*")
 _MAX_LINE_BYTES = 4096
 _MAX_TRAILER_BYTES = 16 * 1024
+_MANY_CHUNKS = 65_536
+_LEAST_MEAN_BYTES = 64
+"""Past that many, chunks must be so large on average: each costs time that the other clients wait for."""
 
 
 class ChunkedBody:
     """Takes a chunked body off the front of a buffer, piece by piece."""
 
-    __slots__ = ("_body", "_buffered", "_in_trailer", "_left", "_limit_bytes", "_overhead", "_trailer_bytes")
+    __slots__ = ("_body", "_buffered", "_chunks", "_in_trailer", "_left", "_limit_bytes", "_overhead", "_trailer_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self._body = bytearray()
         self._buffered = 0
+        self._chunks = 0
         self._overhead = 0
         self._left: int | None = None
         """Bytes of the current chunk and its line end still to come; None before a size line."""
@@ -82,6 +86,9 @@ class ChunkedBody:
             raise _bad("a chunk's size is not plain hexadecimal")
         size = int(match[1], 16)
         self._buffered += size
+        self._chunks += 1
+        if self._chunks > _MANY_CHUNKS and self._buffered < self._chunks * _LEAST_MEAN_BYTES:
+            raise _bad("it comes in too many too small chunks")
         # Extensions and one-byte chunks carry bytes that are no body; they count, or they would be free.
         self._overhead += len(line)
         if self._buffered > self._limit_bytes or self._overhead > self._limit_bytes + _MAX_TRAILER_BYTES:

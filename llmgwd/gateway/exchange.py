@@ -130,7 +130,7 @@ class Exchange(Passage):
         elif self._writer.is_begun:
             self._break_off(connection, reset=reset)
         else:
-            self._fail(502, f"the engine did not answer: {why}", Outcome.ERROR)
+            self._fail(502, why, Outcome.ERROR)
 
     def _died_of_age(self, connection: UpstreamConnection) -> bool:
         """Whether an idle connection was closed before it could be used again, and not by what the request did."""

@@ -51,7 +51,8 @@ class ReplyWriter:
         `own_lines` are the gateway's headers, `changes` says that the body may differ in length from what the engine
         announced, `complete` that these bytes are all of it.
         """
-        request = self._request
+        request, head = self._request, reply.head
+        assert head is not None
         how = self._framing = _framing(request, reply, changes=changes, complete=complete)
         self.is_begun = True
         self.keeps_alive = self.keeps_alive and how is not Framing.CLOSE
@@ -60,11 +61,9 @@ class ReplyWriter:
             framing = b"Transfer-Encoding: chunked\r\n"
         elif how is Framing.LENGTH and complete:
             framing = b"Content-Length: %d\r\n" % len(out)
-        elif how is not Framing.CLOSE and reply.content_length is not None:
+        elif how is not Framing.CLOSE and reply.content_length is not None and head.status != 204:
             framing = b"Content-Length: %d\r\n" % reply.content_length
         connection = connection_line(not self.keeps_alive, request.minor == 0)
-        head = reply.head
-        assert head is not None
         lines = b"%b%b%b%b%b%b\r\n" % (head.start, head.lines, reply.date_line, framing, own_lines, connection)
         self._write(lines, out, complete)
 

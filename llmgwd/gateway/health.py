@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from llmgwd.gateway.unreadable import UNREADABLE
+from llmgwd.gateway.json_reading import UNREADABLE
 
 WINDOW_BYTES = 2048
 """How much of an answer's end is looked at for repetition."""
@@ -52,8 +52,7 @@ class Health:
         if choice:
             # Several answers to one question are alike, and interleaved in a stream: nothing is told from them.
             self._has_several = True
-        # Never a lone surrogate: the decoder takes none.
-        self.tail += text.encode()
+        self.tail += text.encode("utf-8", "surrogatepass")
         if len(self.tail) > MOST_TAIL_BYTES:
             self.trim()
 
@@ -68,7 +67,7 @@ class Health:
 
     def keep(self, choice: Any, part: int, text: str) -> None:
         """A piece of what has to be JSON: of a choice the tool call of this number, or -1 for the answer itself."""
-        piece = text.encode()
+        piece = text.encode("utf-8", "surrogatepass")
         self._kept_bytes += len(piece)
         if self._kept_bytes > MOST_KEPT_BYTES:
             self._documents = None

@@ -11,7 +11,6 @@ from llmgwd.gateway.table import Table, describe
 
 _ALLOW = b"Allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 _PREFLIGHT = (
-    b"Access-Control-Allow-Origin: *\r\n"
     b"Access-Control-Allow-Methods: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
     b"Access-Control-Allow-Headers: *, Authorization\r\n"
 )
@@ -23,9 +22,9 @@ def local_reply(head: RequestHead, table: Table | None) -> tuple[int, bytes, byt
     if head.method == b"OPTIONS":
         # It names no model, so no engine can be asked; engines allow any origin by default, and so does this.
         return 204, b"", _ALLOW + (_PREFLIGHT if b"access-control-request-method" in head.lines.lower() else b"")
-    if path == b"/health":
+    if path in (b"/health", b"/health/"):
         return _only_get(head, b'{"status":"ok"}')
-    if path == b"/v1/models":
+    if path in (b"/v1/models", b"/models"):
         if table is None:
             find_model(table, "")
         assert table is not None

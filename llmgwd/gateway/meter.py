@@ -6,7 +6,7 @@ import msgspec
 
 from llmgwd.gateway.ask import Kind
 from llmgwd.gateway.health import Health
-from llmgwd.gateway.unreadable import UNREADABLE
+from llmgwd.gateway.json_reading import UNREADABLE, decoder
 from llmgwd.protocol.samples import Outcome
 
 
@@ -146,12 +146,12 @@ class _Error(msgspec.Struct):
     error: Any = None
 
 
-_chunk = msgspec.json.Decoder(Chunk).decode
-_response = msgspec.json.Decoder(_Response).decode
-_response_event = msgspec.json.Decoder(_ResponseEvent).decode
-_item = msgspec.json.Decoder(_Item).decode
-_data = msgspec.json.Decoder(_Data).decode
-_error = msgspec.json.Decoder(_Error).decode
+_chunk = decoder(Chunk)
+_response = decoder(_Response)
+_response_event = decoder(_ResponseEvent)
+_item = decoder(_Item)
+_data = decoder(_Data)
+_error = decoder(_Error)
 
 DONE = b"[DONE]"
 MOST_TOKENS = 2**32

@@ -130,7 +130,10 @@ class Passage(ABC):
                 self._leave_replica()
                 self._again(Place.FIRST)
                 return
-        self._send(connection)
+        try:
+            self._send(connection)
+        except RefusedError as refusal:
+            self._refuse(refusal)
 
     def _try_another(self) -> bool:
         """Asks another replica after one that could not be reached; False when the present table has none left."""
@@ -167,7 +170,11 @@ class Passage(ABC):
         head, ask, replica = self._head, self._ask, self._replica
         assert ask is not None
         assert replica is not None
-        body = ask.body_for(replica.served_name, replica.counts_usage)
+        try:
+            body = ask.body_for(replica.served_name, replica.counts_usage)
+        except RefusedError:
+            connection.close()
+            raise
         length = b"Content-Length: %d\r\n" % len(body) if body or head.method in _BODY_METHODS else b""
         lines = b"%b %b HTTP/1.1\r\n%b%b%b\r\n" % (head.method, head.target, replica.host_line, head.lines, length)
         self._connection = connection

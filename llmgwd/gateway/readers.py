@@ -10,6 +10,9 @@ from llmgwd.gateway.sse import Event, EventCutter
 from llmgwd.gateway.upstream import UpstreamConnection
 
 _SPEAKING = frozenset((Kind.CHAT, Kind.COMPLETIONS, Kind.RESPONSES))
+_LINES = frozenset((b"application/x-ndjson", b"application/jsonl", b"application/jsonlines"))
+MAX_LINE_BYTES = 1024 * 1024
+"""A line that is longer passes as it is."""
 MAX_READ_BYTES = 16 * 1024 * 1024
 """A JSON body that is longer passes unread."""
 
@@ -42,6 +45,38 @@ class PlainReader:
 
     def abandon(self) -> bytes:
         """The reply broke off: gives what was held back and is whole."""
+        return b""
+
+
+class LinesReader:
+    """JSON documents, one a line, as some engines stream them on paths of their own; only the name is put back."""
+
+    streamed = False
+    changes = True
+    at_boundary = False
+    mould: Mould | None = None
+
+    __slots__ = ("_pending", "_renamer", "facts")
+
+    def __init__(self, renamer: Renamer) -> None:
+        self.facts = Facts()
+        self._renamer = renamer
+        self._pending = b""
+
+    def feed(self, data: bytes, now: float) -> bytes:
+        self.facts.answered = True
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        if len(self._pending) > MAX_LINE_BYTES:
+            lines.append(self._pending)
+            self._pending = b""
+            return b"\n".join(lines)
+        return b"".join(self._renamer.in_body(line) + b"\n" for line in lines)
+
+    def finish(self) -> bytes:
+        self.facts.finished = True
+        return self._renamer.in_body(self._pending)
+
+    def abandon(self) -> bytes:
         return b""
 
 
@@ -204,12 +239,16 @@ class StreamReader:
             return
         raw = self._held
         at = raw.rfind(b"}")
-        for start, end in splice.value_spans(usage.data, b"timings")[:1]:
+        try:
+            spans = splice.value_spans(usage.data, b"timings")
+        except splice.TooDeepError:
+            return
+        for start, end in spans[:1]:
             timings = b',"timings":%b' % usage.data[start:end]
             self._held = raw[:at] + timings + raw[at:]
 
 
-Reader = PlainReader | JsonReader | StreamReader
+Reader = PlainReader | LinesReader | JsonReader | StreamReader
 
 
 def reader_for(ask: Ask, served_name: str, reply: UpstreamConnection) -> Reader:
@@ -222,6 +261,9 @@ def reader_for(ask: Ask, served_name: str, reply: UpstreamConnection) -> Reader:
     health = Health(asks_json=ask.asks_json) if ask.kind in _SPEAKING else None
     if head.content_type.startswith(b"text/event-stream"):
         return StreamReader(ask.kind, renamer, ask.counts_added, health)
-    if b"json" in head.content_type:
+    media_type = head.content_type.partition(b";")[0].strip()
+    if media_type == b"application/json" or media_type.endswith(b"+json"):
         return JsonReader(ask.kind, renamer, health)
+    if renamer is not None and media_type in _LINES:
+        return LinesReader(renamer)
     return PlainReader()

@@ -5,6 +5,8 @@ import msgspec
 from llmgwd.gateway import splice
 from llmgwd.gateway.sse import Event, in_raw
 
+_OUTER = (b"response", b"message")
+
 
 class Renamer:
     """Puts one name in, in one reply.
@@ -62,14 +64,20 @@ def _opens_nothing(text: bytes) -> bool:
 
 
 def _model_spans(text: bytes) -> list[splice.Span]:
-    """Where the name is; anything but a string is not one."""
-    spans = [span for span in splice.value_spans(text, b"model") if text[span[0]] == 0x22]
-    if spans or b'"response"' not in text:
-        return spans
-    # The responses API names the model inside the response that an event is about.
-    return [
-        (outer + start, outer + end)
-        for outer, outer_end in splice.value_spans(text, b"response")
-        if text[outer : outer + 1] == b"{"
-        for start, end in splice.value_spans(text[outer:outer_end], b"model")
-    ]
+    """Where the name is; anything but a string is not one. Nowhere in what is no JSON object, or too deep a one."""
+    try:
+        spans = _own_spans(text)
+        # Events of the responses and messages APIs name the model inside the object that they are about.
+        for key in _OUTER if not spans else ():
+            if b'"%b"' % key in text:
+                for outer, end in splice.value_spans(text, key):
+                    spans += [(outer + a, outer + b) for a, b in _own_spans(text[outer:end])]
+    except splice.TooDeepError:
+        return []
+    return spans
+
+
+def _own_spans(text: bytes) -> list[splice.Span]:
+    if text.lstrip()[:1] != b"{":
+        return []
+    return [span for span in splice.value_spans(text, b"model") if text[span[0]] == 0x22]

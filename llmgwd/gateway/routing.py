@@ -7,6 +7,8 @@ from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.table import ArmEntry, ModelEntry, Table
 from llmgwd.protocol.samples import Arm
 
+_SHOWN = 200
+"""Characters of an unknown name that are repeated."""
 _RETRY_LINE = b"Retry-After: 1\r\n"
 
 
@@ -83,8 +85,9 @@ def find_model(table: Table | None, name: str) -> ModelEntry:
     model = table.models.get(name)
     if model is None:
         names = ", ".join(table.names) or "none"
+        shown = name if len(name) <= _SHOWN else name[:_SHOWN] + "…"
         raise RefusedError(
-            404, "model_not_found", f"model {name!r} does not exist; models here: {names}", param="model"
+            404, "model_not_found", f"model {shown!r} does not exist; models here: {names}", param="model"
         )
     return model
 
@@ -113,8 +116,7 @@ def no_replica(choice: Choice) -> RefusedError:
     return RefusedError(
         503,
         "no_replica",
-        f"no {which} of model {choice.model.name!r} is ready; try again shortly, or see `llmgw ctl model show "
-        f"{choice.model.name}`",
+        f"no {which} of model {choice.model.name!r} is ready; try again shortly",
         headers=_RETRY_LINE,
     )
 

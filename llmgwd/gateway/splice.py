@@ -2,19 +2,37 @@
 
 import json
 import re
+from functools import cache
 
-_TOKEN = re.compile(rb'[{}\[\],:]|"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_VALUE_START = re.compile(rb"[ \t\r\n]*")
+DEEPEST = 100
+"""Levels of nesting within a member; one that is deeper is not looked through."""
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _SCALAR_MEMBER = re.compile(rb'\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+"|[^,{}\[\]\s"]+)', re.DOTALL)
+
+
+def _container(levels: int) -> bytes:
+    """An object or array of good JSON: as every bracket has its partner, they need not be told apart."""
+    within = b"" if levels == 0 else b"|" + _container(levels - 1)
+    return rb'[{\[](?:[^{}\[\]"]++|' + _STRING + within + rb")*+[}\]]"
+
+
+_VALUE = b"(?:" + _STRING + rb'|[^\s,{}\[\]"]++|' + _container(DEEPEST) + b")"
+_MEMBER = re.compile(rb"\s*+(" + _STRING + rb")\s*+:\s*+(" + _VALUE + rb")\s*+(?:,|(}))", re.DOTALL)
+_EMPTY = re.compile(rb"\s*+\{\s*+(}?)")
 
 Span = tuple[int, int]
 Edit = tuple[int, int, bytes]
+
+
+class TooDeepError(Exception):
+    """The object is nested too deeply to be edited, or is none."""
 
 
 def value_spans(text: bytes, key: bytes) -> list[Span]:
     """Where the values of the object's own members named `key` lie: start and end of each, in order.
 
     `text` is one JSON object that a decoder accepted. Nested members of that name are not among them.
+    Raises TooDeepError.
     """
     quick = _quick_span(text, key)
     return [quick] if quick is not None else _scan(text, key)
@@ -58,40 +76,32 @@ def _closes_after(text: bytes, end: int) -> bool:
     )
 
 
+@cache
+def _others(key: bytes) -> re.Pattern[bytes]:
+    """Members with plain names that are not this one, and the comma behind each: all that need not be looked at."""
+    name = rb'(?!"' + re.escape(key) + rb'")"[^"\\]*+"'
+    return re.compile(rb"(?:\s*+" + name + rb"\s*+:\s*+" + _VALUE + rb"\s*+,)*+", re.DOTALL)
+
+
 def _scan(text: bytes, key: bytes) -> list[Span]:
     spans: list[Span] = []
-    depth = 0
-    last_string: Span | None = None
-    opened: int | None = None
-    for token in _TOKEN.finditer(text):
-        kind = text[token.start()]
-        if kind == 0x22:
-            last_string = token.span()
-        elif kind in b"{[":
-            depth += 1
-        elif kind in b"}]" or kind == 0x2C:
-            if opened is not None and depth == 1:
-                spans.append((opened, _trimmed(text, opened, token.start())))
-                opened = None
-            if kind != 0x2C:
-                depth -= 1
-        elif depth == 1 and opened is None and last_string is not None and _names(text, last_string, key):
-            opened = _value_start(text, token.end())
-    return spans
+    opening = _EMPTY.match(text)
+    if opening is None or opening[1]:
+        return spans
+    others = _others(key)
+    at = opening.end()
+    while True:
+        skipped = others.match(text, at)
+        member = _MEMBER.match(text, skipped.end() if skipped is not None else at)
+        if member is None:
+            raise TooDeepError
+        if _names(member[1], key):
+            spans.append(member.span(2))
+        if member[3] is not None:
+            return spans
+        at = member.end()
 
 
-def _names(text: bytes, string: Span, key: bytes) -> bool:
-    raw = text[string[0] : string[1]]
-    if b"\\" in raw:
-        return bool(json.loads(raw) == key.decode())
-    return raw[1:-1] == key
-
-
-def _value_start(text: bytes, at: int) -> int:
-    match = _VALUE_START.match(text, at)
-    assert match is not None
-    return match.end()
-
-
-def _trimmed(text: bytes, start: int, end: int) -> int:
-    return start + len(text[start:end].rstrip(b" \t\r\n"))
+def _names(quoted: bytes, key: bytes) -> bool:
+    """Whether this JSON string, quotes included, is the key."""
+    return bool(json.loads(quoted) == key.decode()) if b"\\" in quoted else quoted[1:-1] == key

@@ -223,8 +223,13 @@ class UpstreamConnection(asyncio.Protocol):
             self._keeps_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._complete:
+        if self.head is None:
             self._headers.append((name, value))
+            return
+        # A trailer: it is not passed on, and not without end.
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_REPLY_HEAD_BYTES:
+            raise ValueError("endless trailers")
 
     def on_headers_complete(self) -> None:
         if self._complete:

@@ -214,3 +214,119 @@ def test_a_rescue_is_held_to_the_time_for_connecting_like_any_request(rig: Rig, 
         rig.daemon.wait(lambda: rig.daemon.sample(name, Arm.CANARY).outcomes == {Outcome.ERROR: 1}, "charged")
         for each in waiting:
             each.close()
+
+
+def test_a_request_too_deep_to_be_renamed_is_refused_and_one_that_need_not_be_passes(rig: Rig) -> None:
+    engine = rig.upstream(says())
+    name = rig.serve(engine, canary=engine)
+    deep = f'{{"x\\u00e9":{"[" * 300}{"]" * 300},"model":"{name}"}}'.encode()
+    with Client(rig.port) as client:
+        reply = client.ask(CHAT, deep, "x-llmgw-arm: canary")
+        assert (reply.status, reply.code) == (400, "nested_too_deeply")
+        assert client.ask(CHAT, deep, "x-llmgw-arm: stable").status == 200
+    assert [seen.json["model"] for seen in engine.requests] == [name]
+
+
+PYTHONS_OWN = {
+    "half a pair": b'"\\ud83d"',
+    "not a number": b'"hi"}, "logprobs": {"x": NaN',
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("case", PYTHONS_OWN)
+def test_what_only_python_reads_is_an_answer_and_renamed(rig: Rig, case: str, streamed: bool) -> None:
+    content = PYTHONS_OWN[case]
+    word = b"delta" if streamed else b"message"
+
+    def script(connection: Connection, request: Request) -> None:
+        choice = b'{"index": 0, "%b": {"content": %b}, "finish_reason": "stop"}' % (word, content)
+        body = b'{"model": "%b-canary", "choices": [%b]}' % (name.encode(), choice)
+        if streamed:
+            connection.stream(b"data: " + body + b"\n\n", DONE)
+        else:
+            connection.reply(200, body)
+
+    name = rig.serve(script, canary=script, share=100)
+    reply = ask(rig.port, CHAT, {"model": name, "stream": streamed})
+    assert content in reply.body
+    assert b"-canary" not in reply.body
+    rig.daemon.wait(lambda: rig.daemon.sample(name, Arm.CANARY).outcomes == {Outcome.OK: 1}, "counted")
+
+
+def test_json_lines_pass_as_they_come_under_the_name_that_was_asked_for(rig: Rig) -> None:
+    go_on = threading.Event()
+
+    def script(connection: Connection, request: Request) -> None:
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for word in ("a", "b"):
+            line = json.dumps({"model": f"{name}-canary", "message": {"content": word}}).encode() + b"\n"
+            connection.chunk(line[:20])
+            connection.chunk(line[20:])
+            go_on.wait(10)
+        connection.chunk(b'{"done": true}')
+        connection.end_stream()
+
+    name = rig.serve(script, canary=script, share=100)
+    with Client(rig.port) as client:
+        client.send(request("/api/chat", {"model": name}))
+        first = client.read_until(b'"a"}}\n')
+        assert f'"model": "{name}", '.encode() in first
+        go_on.set()
+        rest = client.read_until(b'{"done": true}')
+        assert b"-canary" not in rest
+    rig.daemon.wait(lambda: rig.daemon.sample(name, Arm.CANARY).outcomes == {Outcome.OK: 1}, "counted")
+
+
+def test_events_of_the_messages_api_are_renamed(rig: Rig) -> None:
+    def script(connection: Connection, request: Request) -> None:
+        start = {"type": "message_start", "message": {"id": "m", "model": f"{name}-canary", "content": []}}
+        connection.stream(b"event: message_start\n" + event(start), b"event: message_stop\n" + event({"type": "x"}))
+
+    name = rig.serve(script, canary=script, share=100)
+    reply = ask(rig.port, "/v1/messages", {"model": name, "stream": True})
+    assert f'"model":"{name}"'.encode() in reply.body
+    assert b"-canary" not in reply.body
+
+
+def test_a_user_that_is_no_string_does_not_hide_the_cache_key(rig: Rig) -> None:
+    name = rig.serve(says(), canary=says(), share=50)
+    for key in ("k1", "k2", "k3"):
+        body = {"model": name, "user": 5, "prompt_cache_key": key}
+        assert len({ask(rig.port, CHAT, body).headers["x-llmgw-arm"] for _ in range(6)}) == 1
+
+
+def test_a_body_in_countless_tiny_chunks_is_refused(own_rig: Rig) -> None:
+    engine = own_rig.upstream(says())
+    name = own_rig.serve(engine)
+    body = json.dumps({"model": name, "pad": "x" * 70_000}).encode()
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    with Client(own_rig.port) as client:
+        client.send(head + b"".join(b"1\r\n%c\r\n" % each for each in body) + b"0\r\n\r\n")
+        reply = client.read()
+        assert reply.status == 400
+        assert "too small chunks" in reply.json["error"]["message"]
+    with Client(own_rig.port) as client:
+        client.send(head + b"".join(b"2\r\n%b\r\n" % body[at : at + 2] for at in range(0, 2 * (len(body) // 2), 2)))
+        client.send(b"%x\r\n%b\r\n0\r\n\r\n" % (len(body) % 2, body[-1:]) if len(body) % 2 else b"0\r\n\r\n")
+        assert client.read().status == 200
+    assert len(engine.requests) == 1
+
+
+def test_endless_trailers_of_a_reply_end_it(rig: Rig) -> None:
+    def script(connection: Connection, request: Request) -> None:
+        connection.start_stream()
+        connection.chunk(event({"choices": [{"index": 0, "delta": {"content": "hi"}}]}))
+        connection.send(b"0\r\n")
+        for _ in range(200):
+            connection.send(b"X-Trailer: " + b"x" * 1000 + b"\r\n")
+
+    name = rig.serve(script)
+    ask(rig.port, CHAT, {"model": name, "stream": True})
+    rig.daemon.wait(lambda: rig.daemon.sample(name).outcomes == {Outcome.TRUNCATED: 1}, "cut")
+
+
+def test_an_unknown_name_is_not_repeated_at_length(rig: Rig) -> None:
+    reply = ask(rig.port, CHAT, {"model": "x" * 100_000})
+    assert (reply.status, reply.code) == (404, "model_not_found")
+    assert len(reply.body) < 10_000
