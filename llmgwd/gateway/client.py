@@ -37,7 +37,6 @@ class ClientConnection(asyncio.Protocol):
         "_is_advancing",
         "_is_in_head",
         "_is_lingering",
-        "_is_reading",
         "_last_head",
         "_last_parser",
         "_length",
@@ -62,7 +61,6 @@ class ClientConnection(asyncio.Protocol):
         self._is_advancing = False
         self._is_in_head = False
         self._is_lingering = False
-        self._is_reading = True
         self.is_paused = False
         """Whether the client reads slower than it is written to."""
 
@@ -87,10 +85,10 @@ class ClientConnection(asyncio.Protocol):
             transport.close()
             return
         self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
-        if not self._is_reading:
-            self._is_reading = True
-            transport.resume_reading()
         if self._buffer:
+            if len(self._buffer) > self._gateway.settings.ahead_bytes and not self._is_advancing:
+                self._refuse_and_close(_too_much_ahead(self._gateway.settings.ahead_bytes))
+                return
             self._advance()
         elif self._gateway.is_finishing:
             transport.close()
@@ -169,13 +167,15 @@ class ClientConnection(asyncio.Protocol):
             known = self._last_head.known(data)
             if known is not None and self._begin_whole(known[0], known[2]):
                 return
+        if self._exchange is not None:
+            # Reading goes on: nothing else tells of a client that leaves. What is too much is refused after the reply.
+            if len(self._buffer) <= self._gateway.settings.ahead_bytes:
+                self._buffer += data
+            return
         self._buffer += data
         self._body_bytes += len(data)
-        if self._exchange is None:
-            self._advance()
-        elif len(self._buffer) > self._gateway.settings.max_body_bytes + self._gateway.settings.max_head_bytes:
-            self._is_reading = False
-            assert self._transport is not None
+        self._advance()
+        if self.is_paused and self._exchange is None and self._transport is not None:
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
@@ -187,7 +187,10 @@ class ClientConnection(asyncio.Protocol):
         self.is_paused = False
         if self._exchange is not None:
             self._exchange.client_resumed()
-        elif self._buffer:
+            return
+        if self._transport is not None:
+            self._transport.resume_reading()
+        if self._buffer:
             self._advance()
 
     # requests
@@ -336,6 +339,15 @@ class ClientConnection(asyncio.Protocol):
 def _head_too_large(limit: int) -> RefusedError:
     return RefusedError(
         431, "head_too_large", f"the request head is over {limit} bytes; send fewer or shorter headers", closes=True
+    )
+
+
+def _too_much_ahead(limit: int) -> RefusedError:
+    return RefusedError(
+        413,
+        "too_much_ahead",
+        f"more than {limit} bytes were sent behind a request before its answer; wait for answers, or connect again",
+        closes=True,
     )
 
 

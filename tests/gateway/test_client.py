@@ -1,0 +1,144 @@
+"""A client's connection against a wire and a clock of the test's own: what is held, and how long anything may take."""
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from llmgwd.gateway.client import ClientConnection
+from llmgwd.gateway.settings import Settings
+from llmgwd.gateway.state import Gateway
+from llmgwd.gateway.upstream import UpstreamConnection
+from llmgwd.protocol.link import ArmRoute, ModelRoute, ReplicaRoute, Routes
+from llmgwd.protocol.samples import Outcome
+from tests.gateway.answers import answer
+from tests.gateway.client import request
+from tests.gateway.test_splits import Wire, document
+
+HEALTH = request("/health")
+CHAT = request("/v1/chat/completions", {"model": "chat"})
+REPLY = document(answer("hello"))
+IDLE_S = Settings("").idle_timeout_s
+AHEAD = Settings("").ahead_bytes
+
+
+class Clock:
+    """The part of a loop that tells the time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+
+class Line(Wire):
+    """A wire to a client that can be slow: what it has not read yet is counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = 0
+        self.is_cut = False
+        self.reads = True
+        self.has_ended = False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def write_eof(self) -> None:
+        self.has_ended = True
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+class Bench:
+    """One client, and a model with one engine."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.gateway = Gateway(Settings("w"), cast(asyncio.AbstractEventLoop, self.clock))
+        self.route = ReplicaRoute("r", "127.0.0.1", 1, "chat", False)
+        self.publish(1)
+        assert self.gateway.table is not None
+        (replica,) = self.gateway.table.replicas
+        self.engine = Wire()
+        upstream = UpstreamConnection(replica.pool)
+        self.engine.set_protocol(upstream)
+        upstream.connection_made(self.engine)
+        replica.pool.put(upstream)
+        self.wire = Line()
+        self.client = ClientConnection(self.gateway)
+        self.client.connection_made(self.wire)
+
+    def publish(self, version: int, keys: tuple[bytes, ...] | None = None) -> None:
+        self.gateway.apply(Routes(version, (ModelRoute("chat", ArmRoute("abc", (self.route,))),), keys))
+
+    def reply(self, data: bytes = REPLY) -> None:
+        self.engine.protocol.data_received(data)
+
+    def later(self, seconds: float) -> None:
+        """Time passes, and deadlines are looked at."""
+        self.clock.now += seconds
+        self.client.check(self.clock.now)
+
+    @property
+    def statuses(self) -> list[int]:
+        return [int(each[:3]) for each in self.wire.written.split(b"HTTP/1.1 ")[1:]]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# what is held
+
+
+def test_requests_of_a_client_that_does_not_read_stay_in_the_kernel(bench: Bench) -> None:
+    bench.client.data_received(HEALTH)
+    bench.client.pause_writing()
+    bench.client.data_received(HEALTH * 3)
+    assert not bench.wire.reads
+    assert bench.statuses == [200]
+    bench.client.resume_writing()
+    assert bench.wire.reads
+    assert bench.statuses == [200] * 4
+
+
+def test_reading_goes_on_behind_a_running_request_and_holds_no_more_than_allowed(bench: Bench) -> None:
+    bench.client.data_received(CHAT)
+    for _ in range(1000):
+        bench.client.data_received(b"x" * 65536)
+    assert bench.wire.reads
+    assert len(bench.client._buffer) <= AHEAD + 65536
+    bench.client.eof_received()
+    assert bench.wire.is_cut
+    (sample,) = bench.gateway.ledger.take()
+    assert sample.outcomes == {Outcome.CANCELLED: 1}
+
+
+def test_too_much_sent_ahead_is_refused_after_the_running_reply(bench: Bench) -> None:
+    bench.client.data_received(CHAT)
+    for _ in range(3):
+        bench.client.data_received(HEALTH * 1000 + b"x" * AHEAD)
+    assert bench.statuses == []
+    bench.reply()
+    assert bench.statuses == [200, 413]
+    assert b"too_much_ahead" in bench.wire.written
+    assert bench.wire.has_ended
+    (sample,) = bench.gateway.ledger.take()
+    assert sample.outcomes == {Outcome.OK: 1}
+
+
+def test_what_may_be_sent_ahead_is_served(bench: Bench) -> None:
+    count = AHEAD // len(HEALTH)
+    bench.client.data_received(CHAT + HEALTH * count)
+    bench.reply()
+    assert bench.statuses == [200] * (count + 1)
