@@ -41,6 +41,7 @@ class ClientConnection(asyncio.Protocol):
         "_last_parser",
         "_length",
         "_transport",
+        "_unread",
         "is_paused",
     )
 
@@ -61,6 +62,8 @@ class ClientConnection(asyncio.Protocol):
         self._is_advancing = False
         self._is_in_head = False
         self._is_lingering = False
+        self._unread = _NEVER
+        """Bytes of the reply that were still to be taken by the client when this was last looked at."""
         self.is_paused = False
         """Whether the client reads slower than it is written to."""
 
@@ -81,10 +84,10 @@ class ClientConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
         if not keep:
             transport.close()
             return
-        self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
         if self._buffer:
             if len(self._buffer) > self._gateway.settings.ahead_bytes and not self._is_advancing:
                 self._refuse_and_close(_too_much_ahead(self._gateway.settings.ahead_bytes))
@@ -119,17 +122,22 @@ class ClientConnection(asyncio.Protocol):
         """Ends what is past its deadline at `now` of the loop's clock."""
         if self._exchange is not None:
             self._exchange.check(now)
-        elif now >= self._deadline:
-            self._time_out()
+        elif now >= self._deadline and self._transport is not None:
+            self._time_out(self._transport, now)
 
     def close_if_idle(self) -> None:
         if self._transport is not None and self._exchange is None and not self._buffer and self._head is None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Cuts it, unless it is closing already, with its last words still to be read."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Cuts it, even with words still to be read."""
+        if self._transport is not None:
             self._transport.abort()
+
+    def abort_unless_closing(self) -> None:
+        """Cuts it, but leaves one that closes the time to read its last words."""
+        if self._is_open():
+            self.abort()
 
     # asyncio's side
 
@@ -190,6 +198,8 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._transport is not None:
             self._transport.resume_reading()
+        if self._head is None and not self._is_lingering:
+            self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
         if self._buffer:
             self._advance()
 
@@ -231,7 +241,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _begin(self, head: RequestHead, body: bytes) -> None:
-        self._deadline = _NEVER
+        self._unread = _NEVER
         exchange = self._exchange = Exchange(self._gateway, self, head, body)
         exchange.start()
 
@@ -324,9 +334,15 @@ class ClientConnection(asyncio.Protocol):
             self._deadline = self._gateway.loop.time() + _LINGER_S
             transport.write_eof()
 
-    def _time_out(self) -> None:
-        if self._is_lingering or not (self._buffer or self._head is not None):
-            self.abort()
+    def _time_out(self, transport: asyncio.Transport, now: float) -> None:
+        unread = transport.get_write_buffer_size()
+        if 0 < unread < self._unread:
+            # As long as it reads on it is not idle, nor in anyone's way, however slow it is.
+            self._unread = unread
+            self._deadline = now + self._gateway.settings.idle_timeout_s
+            return
+        if unread or not self._is_open() or not (self._buffer or self._head is not None):
+            transport.abort()
             return
         what = "head" if self._head is None else "body"
         self._refuse_and_close(

@@ -68,7 +68,7 @@ class Bench:
         self.publish(1)
         assert self.gateway.table is not None
         (replica,) = self.gateway.table.replicas
-        self.engine = Wire()
+        self.engine = Line()
         upstream = UpstreamConnection(replica.pool)
         self.engine.set_protocol(upstream)
         upstream.connection_made(self.engine)
@@ -142,3 +142,82 @@ def test_what_may_be_sent_ahead_is_served(bench: Bench) -> None:
     bench.client.data_received(CHAT + HEALTH * count)
     bench.reply()
     assert bench.statuses == [200] * (count + 1)
+
+
+# how long it may take
+
+
+def big_reply(bench: Bench, *headers: str) -> None:
+    """A reply of which the client has read nothing yet."""
+    bench.client.data_received(request("/v1/chat/completions", {"model": "chat"}, *headers))
+    bench.wire.unread = 8_000_000
+    bench.client.pause_writing()
+    bench.reply()
+
+
+@pytest.mark.parametrize("headers", [(), ("Connection: close",)], ids=["kept", "closing"])
+def test_a_reader_however_slow_is_not_cut_while_it_reads(bench: Bench, headers: tuple[str, ...]) -> None:
+    big_reply(bench, *headers)
+    while bench.wire.unread > 1_000_000:
+        bench.wire.unread -= 1_000_000
+        bench.later(IDLE_S)
+        assert not bench.wire.is_cut
+
+
+@pytest.mark.parametrize("headers", [(), ("Connection: close",)], ids=["kept", "closing"])
+def test_a_reader_that_stopped_is_cut(bench: Bench, headers: tuple[str, ...]) -> None:
+    big_reply(bench, *headers)
+    bench.later(IDLE_S)
+    assert not bench.wire.is_cut
+    bench.wire.unread -= 1
+    bench.later(IDLE_S)
+    assert not bench.wire.is_cut
+    bench.later(IDLE_S)
+    assert bench.wire.is_cut
+
+
+def test_a_client_that_asks_on_while_it_does_not_read_is_cut_without_another_answer(bench: Bench) -> None:
+    big_reply(bench)
+    bench.client.data_received(HEALTH)
+    bench.later(IDLE_S)
+    bench.later(IDLE_S)
+    assert bench.wire.is_cut
+    assert bench.statuses == [200]
+
+
+def test_idleness_begins_when_the_reply_is_read(bench: Bench) -> None:
+    big_reply(bench)
+    bench.later(IDLE_S - 1)
+    bench.wire.unread = 0
+    bench.client.resume_writing()
+    bench.later(IDLE_S - 1)
+    assert not bench.wire.is_cut
+    bench.later(1)
+    assert bench.wire.is_cut
+
+
+def test_the_second_reply_has_as_long_as_the_first(bench: Bench) -> None:
+    big_reply(bench)
+    bench.wire.unread = 1_000
+    bench.later(IDLE_S)
+    bench.wire.unread = 0
+    bench.client.resume_writing()
+    big_reply(bench)
+    bench.later(IDLE_S)
+    assert not bench.wire.is_cut
+
+
+def test_a_refused_client_that_does_not_read_is_cut(bench: Bench) -> None:
+    bench.client.data_received(b"nonsense\r\n\r\n")
+    assert (bench.statuses, bench.wire.has_ended) == ([400], True)
+    bench.later(2)
+    assert bench.wire.is_cut
+
+
+def test_a_body_that_follows_a_slow_reading_has_its_own_deadline(bench: Bench) -> None:
+    big_reply(bench)
+    bench.client.data_received(CHAT[:-1])
+    bench.wire.unread = 0
+    bench.client.resume_writing()
+    bench.later(Settings("").body_timeout_s)
+    assert bench.statuses == [200, 408]
