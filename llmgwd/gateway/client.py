@@ -19,6 +19,8 @@ _LINGER_S = 2.0
 _MOST_EXCESS = 256
 """Connections over the limit that are answered at a time; any more are closed without a word."""
 _NEVER = float("inf")
+_EMPTY_LINE = b"\r\n"
+_HEAD_END = b"\r\n\r\n"
 _CANNOT_BE_HEAD = re.compile(rb"(?<!\r)\n|\r[^\n]|\x00")
 
 
@@ -40,6 +42,7 @@ class ClientConnection(asyncio.Protocol):
         "_last_head",
         "_last_parser",
         "_length",
+        "_searched",
         "_transport",
         "_unread",
         "is_paused",
@@ -56,6 +59,8 @@ class ClientConnection(asyncio.Protocol):
         self._chunked: ChunkedBody | None = None
         self._exchange: Exchange | None = None
         self._length = 0
+        self._searched = 0
+        """How far into the buffer there is no end of a head."""
         self._body_begun_at: float | None = None
         self._body_bytes = 0
         self._deadline = _NEVER
@@ -93,8 +98,8 @@ class ClientConnection(asyncio.Protocol):
                 self._refuse_and_close(_too_much_ahead(self._gateway.settings.ahead_bytes))
                 return
             self._advance()
-        elif self._gateway.is_finishing:
-            transport.close()
+        if self._gateway.is_finishing:
+            self.close_if_idle()
 
     def refuse(self, refusal: RefusedError, head: RequestHead | None) -> bool:
         """Writes the error; whether the connection can be kept. `head` is None when it was not understood."""
@@ -126,7 +131,7 @@ class ClientConnection(asyncio.Protocol):
             self._time_out(self._transport, now)
 
     def close_if_idle(self) -> None:
-        if self._transport is not None and self._exchange is None and not self._buffer and self._head is None:
+        if self._transport is not None and self._exchange is None and self._is_between_requests:
             self._transport.close()
 
     def abort(self) -> None:
@@ -227,6 +232,11 @@ class ClientConnection(asyncio.Protocol):
     def _is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing() and not self._is_lingering
 
+    @property
+    def _is_between_requests(self) -> bool:
+        """Whether no byte of a request is there, but for the empty line that may come before one."""
+        return self._head is None and (not self._buffer or self._buffer == _EMPTY_LINE)
+
     def _begin_whole(self, head: RequestHead, body: bytes) -> bool:
         """Starts a request that came whole and whose head is known; False when it must be looked at more closely."""
         table = self._gateway.table
@@ -264,23 +274,23 @@ class ClientConnection(asyncio.Protocol):
     def _take_head(self) -> RequestHead | None:
         buffer = self._buffer
         # One empty line before a request is an old client's habit, which the standard asks to overlook.
-        if buffer.startswith(b"\r\n"):
-            del buffer[:2]
+        start = len(_EMPTY_LINE) if buffer.startswith(_EMPTY_LINE) else 0
         limit = self._gateway.settings.max_head_bytes
-        end = buffer.find(b"\r\n\r\n") + 4
-        if end < 4:
+        end = buffer.find(_HEAD_END, max(start, self._searched)) + len(_HEAD_END)
+        if end < len(_HEAD_END):
             self._wait_for_head(limit)
             return None
-        if end > limit:
+        if end - start > limit:
             raise _head_too_large(limit)
         self._is_in_head = False
-        raw = bytes(buffer[:end])
+        self._searched = 0
+        raw = bytes(buffer[start:end])
         table = self._gateway.table
         parser = table.heads if table is not None else _HEADS
         head, self._length = parser.parse(raw)
         if not head.chunked and not head.expects_continue and len(buffer) == end + self._length:
             self._last_parser = parser
-            self._last_head.learn(bytes(buffer), head)
+            self._last_head.learn(bytes(buffer[start:]), head)
         del buffer[:end]
         check_key(table, head)
         if self._length > self._gateway.settings.max_body_bytes:
@@ -294,9 +304,11 @@ class ClientConnection(asyncio.Protocol):
     def _wait_for_head(self, limit: int) -> None:
         if len(self._buffer) > limit:
             raise _head_too_large(limit)
-        if _CANNOT_BE_HEAD.search(self._buffer) is not None:
+        if _CANNOT_BE_HEAD.search(self._buffer, self._searched) is not None:
             raise why_malformed(bytes(self._buffer))
-        if not self._is_in_head:
+        # What the end of the buffer may be the beginning of is looked at again.
+        self._searched = max(0, len(self._buffer) - len(_HEAD_END) + 1)
+        if not self._is_in_head and not self._is_between_requests:
             # From the first byte on: a drip of bytes does not put it off.
             self._is_in_head = True
             self._deadline = self._gateway.loop.time() + self._gateway.settings.head_timeout_s
@@ -328,6 +340,7 @@ class ClientConnection(asyncio.Protocol):
         self.refuse(refusal, self._head)
         self._head = self._chunked = self._body_begun_at = None
         self._buffer.clear()
+        self._searched = 0
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self._is_lingering = True
@@ -341,7 +354,7 @@ class ClientConnection(asyncio.Protocol):
             self._unread = unread
             self._deadline = now + self._gateway.settings.idle_timeout_s
             return
-        if unread or not self._is_open() or not (self._buffer or self._head is not None):
+        if unread or not self._is_open() or self._is_between_requests:
             transport.abort()
             return
         what = "head" if self._head is None else "body"

@@ -1,6 +1,7 @@
 """A client's connection against a wire and a clock of the test's own: what is held, and how long anything may take."""
 
 import asyncio
+from itertools import pairwise
 from typing import cast
 
 import pytest
@@ -221,3 +222,67 @@ def test_a_body_that_follows_a_slow_reading_has_its_own_deadline(bench: Bench) -
     bench.client.resume_writing()
     bench.later(Settings("").body_timeout_s)
     assert bench.statuses == [200, 408]
+
+
+# heads
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
+        (HEALTH, [200]),
+        (b"\r\n" + HEALTH, [200]),
+        (HEALTH + b"\r\n" + HEALTH + b"\r\n", [200, 200]),
+        (b"\r\n\r\n" + HEALTH, [400]),
+        (b"\r\n\r\n\r\n" + HEALTH, [400]),
+        (HEALTH + b"\r\n\r\n" + HEALTH, [200, 400]),
+        (b"\n" + HEALTH, [400]),
+        (b"\r" + HEALTH, [400]),
+        (HEALTH[:-4] + b"\nX: 1\r\n\r\n", [400]),
+        (HEALTH[:-2] + b"X: \r1\r\n\r\n", [400]),
+        (HEALTH[:-2] + b"X: \r\r\n\r\n", [400]),
+        (HEALTH[:-2] + b"X: " + b"x" * 66_000 + b"\r\n\r\n", [431]),
+    ],
+    ids=["one", "empty line", "between", "two", "three", "two between", "LF", "CR", "LF in", "CR in", "CR CR", "big"],
+)
+def test_a_head_is_the_same_in_whatever_pieces_it_comes(
+    bench: Bench, sent: bytes, statuses: list[int], size: int
+) -> None:
+    for at in range(0, len(sent), size):
+        bench.client.data_received(sent[at : at + size])
+    assert bench.statuses == statuses
+
+
+def test_an_empty_line_makes_no_head_of_an_idle_connection(bench: Bench) -> None:
+    bench.client.data_received(HEALTH + b"\r\n")
+    bench.later(Settings("").head_timeout_s)
+    assert not bench.wire.is_cut
+    bench.later(IDLE_S)
+    assert bench.wire.is_cut
+    assert bench.statuses == [200]
+
+
+@pytest.mark.parametrize("comes", ["before", "with the request"])
+def test_an_empty_line_does_not_keep_a_connection_while_finishing(bench: Bench, comes: str) -> None:
+    if comes == "before":
+        bench.client.data_received(HEALTH + b"\r\n")
+        bench.gateway.finish()
+    else:
+        bench.client.data_received(CHAT + b"\r\n")
+        bench.gateway.finish()
+        assert not bench.wire.is_closed
+        bench.reply()
+    assert bench.wire.is_closed
+
+
+def test_a_head_in_many_pieces_is_searched_once(bench: Bench) -> None:
+    bench.client.data_received(HEALTH[:-2] + b"X: " + b"x" * 50_000)
+    searched = [bench.client._searched]
+    for _ in range(100):
+        bench.client.data_received(b"x" * 10)
+        searched.append(bench.client._searched)
+    assert searched[0] > 50_000
+    assert [b - a for a, b in pairwise(searched)] == [10] * 100
+    bench.client.data_received(b"\r\n\r\n")
+    assert bench.statuses == [200]
