@@ -12,6 +12,7 @@ from llmgwd.gateway.exchange import Exchange
 from llmgwd.gateway.heads import HeadParser, RequestHead, why_malformed
 from llmgwd.gateway.last_head import LastHead
 from llmgwd.gateway.state import Gateway
+from llmgwd.gateway.table import Table
 
 _HEADS = HeadParser(forwards_authorization=True)
 """For the time before the first table."""
@@ -39,9 +40,10 @@ class ClientConnection(asyncio.Protocol):
         "_is_advancing",
         "_is_in_head",
         "_is_lingering",
+        "_judged_by",
         "_last_head",
-        "_last_parser",
         "_length",
+        "_raw_head",
         "_searched",
         "_transport",
         "_unread",
@@ -53,9 +55,11 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._head: RequestHead | None = None
+        """Of the request whose body is awaited."""
+        self._raw_head = b""
+        self._judged_by: Table | None = None
+        """By which the last head was read, and its key checked."""
         self._last_head: LastHead[RequestHead] = LastHead()
-        self._last_parser: HeadParser | None = None
-        """Who read the last head: another would make something else of it."""
         self._chunked: ChunkedBody | None = None
         self._exchange: Exchange | None = None
         self._length = 0
@@ -240,7 +244,7 @@ class ClientConnection(asyncio.Protocol):
     def _begin_whole(self, head: RequestHead, body: bytes) -> bool:
         """Starts a request that came whole and whose head is known; False when it must be looked at more closely."""
         table = self._gateway.table
-        if table is None or table.heads is not self._last_parser or len(body) > self._gateway.settings.max_body_bytes:
+        if table is None or table is not self._judged_by or len(body) > self._gateway.settings.max_body_bytes:
             return False
         try:
             check_key(table, head)
@@ -257,21 +261,24 @@ class ClientConnection(asyncio.Protocol):
 
     def _next_request(self) -> bool:
         """Takes the next request off the buffer and starts it; False when it is not all there. Raises RefusedError."""
-        head = self._head
-        if head is None:
-            head = self._take_head()
-            if head is None:
-                return False
+        if self._head is None and not self._take_head():
+            return False
         body = self._take_body()
         if body is None:
-            self._head = head
             self._wait_for_body()
             return False
+        if self._judged_by is not self._gateway.table:
+            # A key that was revoked while the body came opens nothing any more.
+            self._judge_head()
+        head = self._head
+        assert head is not None
         self._head = self._chunked = self._body_begun_at = None
+        self._raw_head = b""
         self._begin(head, body)
         return True
 
-    def _take_head(self) -> RequestHead | None:
+    def _take_head(self) -> bool:
+        """Takes a head off the buffer; False when it is not all there. Raises RefusedError."""
         buffer = self._buffer
         # One empty line before a request is an old client's habit, which the standard asks to overlook.
         start = len(_EMPTY_LINE) if buffer.startswith(_EMPTY_LINE) else 0
@@ -279,27 +286,35 @@ class ClientConnection(asyncio.Protocol):
         end = buffer.find(_HEAD_END, max(start, self._searched)) + len(_HEAD_END)
         if end < len(_HEAD_END):
             self._wait_for_head(limit)
-            return None
+            return False
         if end - start > limit:
             raise _head_too_large(limit)
         self._is_in_head = False
         self._searched = 0
-        raw = bytes(buffer[start:end])
-        table = self._gateway.table
-        parser = table.heads if table is not None else _HEADS
-        head, self._length = parser.parse(raw)
+        self._raw_head = bytes(buffer[start:end])
+        head = self._judge_head()
         if not head.chunked and not head.expects_continue and len(buffer) == end + self._length:
-            self._last_parser = parser
             self._last_head.learn(bytes(buffer[start:]), head)
         del buffer[:end]
-        check_key(table, head)
         if self._length > self._gateway.settings.max_body_bytes:
             raise too_large(self._gateway.settings.max_body_bytes)
         if head.chunked:
             self._chunked = ChunkedBody(self._gateway.settings.max_body_bytes)
         if head.expects_continue and not buffer and (head.chunked or self._length):
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return head
+        return True
+
+    def _judge_head(self) -> RequestHead:
+        """Reads the head as the present table has it, and checks its key. Raises RefusedError."""
+        table = self._gateway.table
+        if table is not self._judged_by:
+            # By another table something else may be made of the same head.
+            self._judged_by = table
+            self._last_head.forget()
+        parser = table.heads if table is not None else _HEADS
+        self._head, self._length = parser.parse(self._raw_head)
+        check_key(table, self._head)
+        return self._head
 
     def _wait_for_head(self, limit: int) -> None:
         if len(self._buffer) > limit:

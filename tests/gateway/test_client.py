@@ -1,6 +1,7 @@
 """A client's connection against a wire and a clock of the test's own: what is held, and how long anything may take."""
 
 import asyncio
+from hashlib import sha256
 from itertools import pairwise
 from typing import cast
 
@@ -286,3 +287,47 @@ def test_a_head_in_many_pieces_is_searched_once(bench: Bench) -> None:
     assert [b - a for a, b in pairwise(searched)] == [10] * 100
     bench.client.data_received(b"\r\n\r\n")
     assert bench.statuses == [200]
+
+
+# keys
+
+
+KEY = sha256(b"k").digest()
+OTHER = sha256(b"o").digest()
+SIGNED = request("/v1/chat/completions", {"model": "chat"}, "Authorization: Bearer k")
+
+
+def test_a_key_revoked_while_the_body_comes_opens_nothing(bench: Bench) -> None:
+    bench.publish(2, keys=(KEY,))
+    bench.client.data_received(SIGNED[:-1])
+    bench.publish(3, keys=(OTHER,))
+    bench.client.data_received(SIGNED[-1:])
+    assert bench.statuses == [401]
+    assert bench.engine.written == b""
+
+
+def test_a_key_that_stays_opens_after_another_table_came(bench: Bench) -> None:
+    bench.publish(2, keys=(KEY,))
+    bench.client.data_received(SIGNED[:-1])
+    bench.publish(3, keys=(KEY, OTHER))
+    bench.client.data_received(SIGNED[-1:])
+    bench.reply()
+    assert bench.statuses == [200]
+
+
+@pytest.mark.parametrize("between", [b"", request("/health", None, "Authorization: Bearer k")], ids=["body", "known"])
+def test_a_key_that_became_the_gateways_own_is_not_passed_on(bench: Bench, between: bytes) -> None:
+    if between:
+        bench.client.data_received(SIGNED)
+        bench.reply()
+        assert b"Authorization" in bench.engine.written
+        bench.engine.written = b""
+        bench.publish(2, keys=(KEY,))
+        bench.client.data_received(between)
+        bench.client.data_received(SIGNED)
+    else:
+        bench.client.data_received(SIGNED[:-1])
+        bench.publish(2, keys=(KEY,))
+        bench.client.data_received(SIGNED[-1:])
+    assert b"POST" in bench.engine.written
+    assert b"Authorization" not in bench.engine.written
