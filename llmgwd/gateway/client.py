@@ -108,11 +108,13 @@ class ClientConnection(asyncio.Protocol):
     def refuse(self, refusal: RefusedError, head: RequestHead | None) -> bool:
         """Writes the error; whether the connection can be kept. `head` is None when it was not understood."""
         body = error_json(refusal.status, refusal.code, refusal.message, refusal.param)
-        return self.answer(refusal.status, body, refusal.headers, None if refusal.closes else head)
+        return self.answer(refusal.status, body, refusal.headers, head, closes=refusal.closes)
 
-    def answer(self, status: int, body: bytes, lines: bytes, head: RequestHead | None) -> bool:
+    def answer(self, status: int, body: bytes, lines: bytes, head: RequestHead | None, *, closes: bool = False) -> bool:
         """Writes the gateway's own JSON reply; whether the connection can be kept."""
-        close = self._gateway.is_finishing or head is None or not head.keep_alive
+        close = closes or self._gateway.is_finishing or head is None or not head.keep_alive
+        # A head that was refused is still in the buffer.
+        is_head = head.method == b"HEAD" if head is not None else self._buffer.lstrip(b"\r\n").startswith(b"HEAD ")
         self.write(
             answer(
                 status,
@@ -120,7 +122,7 @@ class ClientConnection(asyncio.Protocol):
                 headers=lines,
                 close=close,
                 keep_alive_said=head is not None and head.minor == 0,
-                without_body=head is not None and head.method == b"HEAD",
+                without_body=is_head,
             )
         )
         return not close
@@ -249,7 +251,7 @@ class ClientConnection(asyncio.Protocol):
         try:
             check_key(table, head)
         except RefusedError as refusal:
-            self._refuse_and_close(refusal)
+            self._refuse_and_close(refusal, head)
             return True
         self._begin(head, body)
         return True
@@ -349,10 +351,10 @@ class ClientConnection(asyncio.Protocol):
         del self._buffer[:length]
         return body
 
-    def _refuse_and_close(self, refusal: RefusedError) -> None:
+    def _refuse_and_close(self, refusal: RefusedError, head: RequestHead | None = None) -> None:
         """Answers what cannot be served, then reads on for a moment: closing on unread bytes would reset the answer."""
         refusal.closes = True
-        self.refuse(refusal, self._head)
+        self.refuse(refusal, head or self._head)
         self._head = self._chunked = self._body_begun_at = None
         self._buffer.clear()
         self._searched = 0

@@ -331,3 +331,42 @@ def test_a_key_that_became_the_gateways_own_is_not_passed_on(bench: Bench, betwe
         bench.client.data_received(SIGNED[-1:])
     assert b"POST" in bench.engine.written
     assert b"Authorization" not in bench.engine.written
+
+
+# refusals
+
+
+def head_request(*headers: str) -> bytes:
+    return request("/v1/models", None, *headers, method="HEAD")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (head_request(), 401),
+        (head_request("Content-Length: 0"), 401),
+        (head_request("Authorization: Bearer k", "Content-Length: 99999999"), 413),
+        (head_request("Authorization: Bearer k", "Content-Length: 5"), 408),
+        (head_request("Expect: magic"), 417),
+        (b"\r\n" + head_request("Content-Type: a", "Content-Type: b"), 400),
+        (head_request()[:-2], 408),
+    ],
+    ids=["no key", "no key, a length", "too large", "slow body", "expectation", "bad head", "slow head"],
+)
+def test_a_refusal_of_head_has_no_body(bench: Bench, sent: bytes, status: int) -> None:
+    bench.publish(2, keys=(KEY,))
+    bench.client.data_received(sent)
+    bench.later(100)
+    assert bench.statuses == [status]
+    assert bench.wire.written.endswith(b"Connection: close\r\n\r\n")
+    assert b"Content-Length: " in bench.wire.written
+
+
+def test_a_known_head_whose_key_was_revoked_is_refused_without_a_body(bench: Bench) -> None:
+    known = head_request("Authorization: Bearer k", "Content-Length: 0")
+    bench.publish(2, keys=(KEY,))
+    bench.client.data_received(known)
+    bench.publish(3, keys=(OTHER,))
+    bench.client.data_received(known)
+    assert bench.statuses == [200, 401]
+    assert bench.wire.written.endswith(b"\r\n\r\n")
