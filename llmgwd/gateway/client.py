@@ -11,6 +11,7 @@ from llmgwd.gateway.chunked import ChunkedBody, too_large
 from llmgwd.gateway.exchange import Exchange
 from llmgwd.gateway.heads import HeadParser, RequestHead, why_malformed
 from llmgwd.gateway.last_head import LastHead
+from llmgwd.gateway.refusals import head_too_large, too_many_connections, too_much_ahead, too_slow
 from llmgwd.gateway.state import Gateway
 from llmgwd.gateway.table import Table
 
@@ -99,7 +100,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._buffer:
             if len(self._buffer) > self._gateway.settings.ahead_bytes and not self._is_advancing:
-                self._refuse_and_close(_too_much_ahead(self._gateway.settings.ahead_bytes))
+                self._refuse_and_close(too_much_ahead(self._gateway.settings.ahead_bytes))
                 return
             self._advance()
         if self._gateway.is_finishing:
@@ -160,7 +161,7 @@ class ClientConnection(asyncio.Protocol):
             self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
         elif len(self._gateway.excess) < _MOST_EXCESS:
             self._gateway.excess.add(self)
-            self._refuse_and_close(_too_many(limit))
+            self._refuse_and_close(too_many_connections(limit))
         else:
             self._transport.abort()
 
@@ -290,7 +291,7 @@ class ClientConnection(asyncio.Protocol):
             self._wait_for_head(limit)
             return False
         if end - start > limit:
-            raise _head_too_large(limit)
+            raise head_too_large(limit)
         self._is_in_head = False
         self._searched = 0
         self._raw_head = bytes(buffer[start:end])
@@ -320,7 +321,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _wait_for_head(self, limit: int) -> None:
         if len(self._buffer) > limit:
-            raise _head_too_large(limit)
+            raise head_too_large(limit)
         if _CANNOT_BE_HEAD.search(self._buffer, self._searched) is not None:
             raise why_malformed(bytes(self._buffer))
         # What the end of the buffer may be the beginning of is looked at again.
@@ -375,33 +376,4 @@ class ClientConnection(asyncio.Protocol):
             transport.abort()
             return
         what = "head" if self._head is None else "body"
-        self._refuse_and_close(
-            RefusedError(
-                408, "request_timeout", f"the request's {what} did not arrive in time; send it again", closes=True
-            )
-        )
-
-
-def _head_too_large(limit: int) -> RefusedError:
-    return RefusedError(
-        431, "head_too_large", f"the request head is over {limit} bytes; send fewer or shorter headers", closes=True
-    )
-
-
-def _too_much_ahead(limit: int) -> RefusedError:
-    return RefusedError(
-        413,
-        "too_much_ahead",
-        f"more than {limit} bytes were sent behind a request before its answer; wait for answers, or connect again",
-        closes=True,
-    )
-
-
-def _too_many(limit: int) -> RefusedError:
-    return RefusedError(
-        503,
-        "too_many_connections",
-        f"this gateway worker has {limit} connections, as many as gateway.max_connections allows; try again shortly",
-        headers=b"Retry-After: 1\r\n",
-        closes=True,
-    )
+        self._refuse_and_close(too_slow(what))
