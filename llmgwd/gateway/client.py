@@ -11,7 +11,9 @@ from llmgwd.gateway.chunked import ChunkedBody, too_large
 from llmgwd.gateway.exchange import Exchange
 from llmgwd.gateway.heads import HeadParser, RequestHead, why_malformed
 from llmgwd.gateway.last_head import LastHead
+from llmgwd.gateway.refusals import head_too_large, too_many_connections, too_much_ahead, too_slow
 from llmgwd.gateway.state import Gateway
+from llmgwd.gateway.table import Table
 
 _HEADS = HeadParser(forwards_authorization=True)
 """For the time before the first table."""
@@ -19,6 +21,8 @@ _LINGER_S = 2.0
 _MOST_EXCESS = 256
 """Connections over the limit that are answered at a time; any more are closed without a word."""
 _NEVER = float("inf")
+_EMPTY_LINE = b"\r\n"
+_HEAD_END = b"\r\n\r\n"
 _CANNOT_BE_HEAD = re.compile(rb"(?<!\r)\n|\r[^\n]|\x00")
 
 
@@ -37,11 +41,13 @@ class ClientConnection(asyncio.Protocol):
         "_is_advancing",
         "_is_in_head",
         "_is_lingering",
-        "_is_reading",
+        "_judged_by",
         "_last_head",
-        "_last_parser",
         "_length",
+        "_raw_head",
+        "_searched",
         "_transport",
+        "_unread",
         "is_paused",
     )
 
@@ -50,19 +56,24 @@ class ClientConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._head: RequestHead | None = None
+        """Of the request whose body is awaited."""
+        self._raw_head = b""
+        self._judged_by: Table | None = None
+        """By which the last head was read, and its key checked."""
         self._last_head: LastHead[RequestHead] = LastHead()
-        self._last_parser: HeadParser | None = None
-        """Who read the last head: another would make something else of it."""
         self._chunked: ChunkedBody | None = None
         self._exchange: Exchange | None = None
         self._length = 0
+        self._searched = 0
+        """How far into the buffer there is no end of a head."""
         self._body_begun_at: float | None = None
         self._body_bytes = 0
         self._deadline = _NEVER
         self._is_advancing = False
         self._is_in_head = False
         self._is_lingering = False
-        self._is_reading = True
+        self._unread = _NEVER
+        """Bytes of the reply that were still to be taken by the client when this was last looked at."""
         self.is_paused = False
         """Whether the client reads slower than it is written to."""
 
@@ -83,26 +94,28 @@ class ClientConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
         if not keep:
             transport.close()
             return
-        self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
-        if not self._is_reading:
-            self._is_reading = True
-            transport.resume_reading()
         if self._buffer:
+            if len(self._buffer) > self._gateway.settings.ahead_bytes and not self._is_advancing:
+                self._refuse_and_close(too_much_ahead(self._gateway.settings.ahead_bytes))
+                return
             self._advance()
-        elif self._gateway.is_finishing:
-            transport.close()
+        if self._gateway.is_finishing:
+            self.close_if_idle()
 
     def refuse(self, refusal: RefusedError, head: RequestHead | None) -> bool:
         """Writes the error; whether the connection can be kept. `head` is None when it was not understood."""
         body = error_json(refusal.status, refusal.code, refusal.message, refusal.param)
-        return self.answer(refusal.status, body, refusal.headers, None if refusal.closes else head)
+        return self.answer(refusal.status, body, refusal.headers, head, closes=refusal.closes)
 
-    def answer(self, status: int, body: bytes, lines: bytes, head: RequestHead | None) -> bool:
+    def answer(self, status: int, body: bytes, lines: bytes, head: RequestHead | None, *, closes: bool = False) -> bool:
         """Writes the gateway's own JSON reply; whether the connection can be kept."""
-        close = self._gateway.is_finishing or head is None or not head.keep_alive
+        close = closes or self._gateway.is_finishing or head is None or not head.keep_alive
+        # A head that was refused is still in the buffer.
+        is_head = head.method == b"HEAD" if head is not None else self._buffer.lstrip(b"\r\n").startswith(b"HEAD ")
         self.write(
             answer(
                 status,
@@ -110,7 +123,7 @@ class ClientConnection(asyncio.Protocol):
                 headers=lines,
                 close=close,
                 keep_alive_said=head is not None and head.minor == 0,
-                without_body=head is not None and head.method == b"HEAD",
+                without_body=is_head,
             )
         )
         return not close
@@ -121,17 +134,22 @@ class ClientConnection(asyncio.Protocol):
         """Ends what is past its deadline at `now` of the loop's clock."""
         if self._exchange is not None:
             self._exchange.check(now)
-        elif now >= self._deadline:
-            self._time_out()
+        elif now >= self._deadline and self._transport is not None:
+            self._time_out(self._transport, now)
 
     def close_if_idle(self) -> None:
-        if self._transport is not None and self._exchange is None and not self._buffer and self._head is None:
+        if self._transport is not None and self._exchange is None and self._is_between_requests:
             self._transport.close()
 
     def abort(self) -> None:
-        """Cuts it, unless it is closing already, with its last words still to be read."""
-        if self._transport is not None and not self._transport.is_closing():
+        """Cuts it, even with words still to be read."""
+        if self._transport is not None:
             self._transport.abort()
+
+    def abort_unless_closing(self) -> None:
+        """Cuts it, but leaves one that closes the time to read its last words."""
+        if self._is_open():
+            self.abort()
 
     # asyncio's side
 
@@ -143,7 +161,7 @@ class ClientConnection(asyncio.Protocol):
             self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
         elif len(self._gateway.excess) < _MOST_EXCESS:
             self._gateway.excess.add(self)
-            self._refuse_and_close(_too_many(limit))
+            self._refuse_and_close(too_many_connections(limit))
         else:
             self._transport.abort()
 
@@ -169,13 +187,15 @@ class ClientConnection(asyncio.Protocol):
             known = self._last_head.known(data)
             if known is not None and self._begin_whole(known[0], known[2]):
                 return
+        if self._exchange is not None:
+            # Reading goes on: nothing else tells of a client that leaves. What is too much is refused after the reply.
+            if len(self._buffer) <= self._gateway.settings.ahead_bytes:
+                self._buffer += data
+            return
         self._buffer += data
         self._body_bytes += len(data)
-        if self._exchange is None:
-            self._advance()
-        elif len(self._buffer) > self._gateway.settings.max_body_bytes + self._gateway.settings.max_head_bytes:
-            self._is_reading = False
-            assert self._transport is not None
+        self._advance()
+        if self.is_paused and self._exchange is None and self._transport is not None:
             self._transport.pause_reading()
 
     def pause_writing(self) -> None:
@@ -187,7 +207,12 @@ class ClientConnection(asyncio.Protocol):
         self.is_paused = False
         if self._exchange is not None:
             self._exchange.client_resumed()
-        elif self._buffer:
+            return
+        if self._transport is not None:
+            self._transport.resume_reading()
+        if self._head is None and not self._is_lingering:
+            self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
+        if self._buffer:
             self._advance()
 
     # requests
@@ -214,76 +239,94 @@ class ClientConnection(asyncio.Protocol):
     def _is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing() and not self._is_lingering
 
+    @property
+    def _is_between_requests(self) -> bool:
+        """Whether no byte of a request is there, but for the empty line that may come before one."""
+        return self._head is None and (not self._buffer or self._buffer == _EMPTY_LINE)
+
     def _begin_whole(self, head: RequestHead, body: bytes) -> bool:
         """Starts a request that came whole and whose head is known; False when it must be looked at more closely."""
         table = self._gateway.table
-        if table is None or table.heads is not self._last_parser or len(body) > self._gateway.settings.max_body_bytes:
+        if table is None or table is not self._judged_by or len(body) > self._gateway.settings.max_body_bytes:
             return False
         try:
             check_key(table, head)
         except RefusedError as refusal:
-            self._refuse_and_close(refusal)
+            self._refuse_and_close(refusal, head)
             return True
         self._begin(head, body)
         return True
 
     def _begin(self, head: RequestHead, body: bytes) -> None:
-        self._deadline = _NEVER
+        self._unread = _NEVER
         exchange = self._exchange = Exchange(self._gateway, self, head, body)
         exchange.start()
 
     def _next_request(self) -> bool:
         """Takes the next request off the buffer and starts it; False when it is not all there. Raises RefusedError."""
-        head = self._head
-        if head is None:
-            head = self._take_head()
-            if head is None:
-                return False
+        if self._head is None and not self._take_head():
+            return False
         body = self._take_body()
         if body is None:
-            self._head = head
             self._wait_for_body()
             return False
+        if self._judged_by is not self._gateway.table:
+            # A key that was revoked while the body came opens nothing any more.
+            self._judge_head()
+        head = self._head
+        assert head is not None
         self._head = self._chunked = self._body_begun_at = None
+        self._raw_head = b""
         self._begin(head, body)
         return True
 
-    def _take_head(self) -> RequestHead | None:
+    def _take_head(self) -> bool:
+        """Takes a head off the buffer; False when it is not all there. Raises RefusedError."""
         buffer = self._buffer
         # One empty line before a request is an old client's habit, which the standard asks to overlook.
-        if buffer.startswith(b"\r\n"):
-            del buffer[:2]
+        start = len(_EMPTY_LINE) if buffer.startswith(_EMPTY_LINE) else 0
         limit = self._gateway.settings.max_head_bytes
-        end = buffer.find(b"\r\n\r\n") + 4
-        if end < 4:
+        end = buffer.find(_HEAD_END, max(start, self._searched)) + len(_HEAD_END)
+        if end < len(_HEAD_END):
             self._wait_for_head(limit)
-            return None
-        if end > limit:
-            raise _head_too_large(limit)
+            return False
+        if end - start > limit:
+            raise head_too_large(limit)
         self._is_in_head = False
-        raw = bytes(buffer[:end])
-        table = self._gateway.table
-        parser = table.heads if table is not None else _HEADS
-        head, self._length = parser.parse(raw)
+        self._searched = 0
+        self._raw_head = bytes(buffer[start:end])
+        head = self._judge_head()
         if not head.chunked and not head.expects_continue and len(buffer) == end + self._length:
-            self._last_parser = parser
-            self._last_head.learn(bytes(buffer), head)
+            self._last_head.learn(bytes(buffer[start:]), head)
         del buffer[:end]
-        check_key(table, head)
         if self._length > self._gateway.settings.max_body_bytes:
             raise too_large(self._gateway.settings.max_body_bytes)
         if head.chunked:
             self._chunked = ChunkedBody(self._gateway.settings.max_body_bytes)
         if head.expects_continue and not buffer and (head.chunked or self._length):
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return head
+        return True
+
+    def _judge_head(self) -> RequestHead:
+        """Reads the head as the present table has it, and checks its key. Raises RefusedError."""
+        table = self._gateway.table
+        if table is not self._judged_by:
+            # By another table something else may be made of the same head.
+            self._judged_by = table
+            self._last_head.forget()
+        parser = table.heads if table is not None else _HEADS
+        self._head, self._length = parser.parse(self._raw_head)
+        check_key(table, self._head)
+        return self._head
 
     def _wait_for_head(self, limit: int) -> None:
         if len(self._buffer) > limit:
-            raise _head_too_large(limit)
-        if _CANNOT_BE_HEAD.search(self._buffer) is not None:
+            raise head_too_large(limit)
+        if _CANNOT_BE_HEAD.search(self._buffer, self._searched) is not None:
             raise why_malformed(bytes(self._buffer))
-        if not self._is_in_head:
+        # What the end of the buffer may be the beginning of is looked at again.
+        self._searched = max(0, len(self._buffer) - len(_HEAD_END) + 1)
+        if not self._is_in_head and not self._is_between_requests:
             # From the first byte on: a drip of bytes does not put it off.
             self._is_in_head = True
             self._deadline = self._gateway.loop.time() + self._gateway.settings.head_timeout_s
@@ -309,41 +352,28 @@ class ClientConnection(asyncio.Protocol):
         del self._buffer[:length]
         return body
 
-    def _refuse_and_close(self, refusal: RefusedError) -> None:
+    def _refuse_and_close(self, refusal: RefusedError, head: RequestHead | None = None) -> None:
         """Answers what cannot be served, then reads on for a moment: closing on unread bytes would reset the answer."""
         refusal.closes = True
-        self.refuse(refusal, self._head)
+        self.refuse(refusal, head or self._head)
         self._head = self._chunked = self._body_begun_at = None
         self._buffer.clear()
+        self._searched = 0
         transport = self._transport
         if transport is not None and not transport.is_closing():
             self._is_lingering = True
             self._deadline = self._gateway.loop.time() + _LINGER_S
             transport.write_eof()
 
-    def _time_out(self) -> None:
-        if self._is_lingering or not (self._buffer or self._head is not None):
-            self.abort()
+    def _time_out(self, transport: asyncio.Transport, now: float) -> None:
+        unread = transport.get_write_buffer_size()
+        if 0 < unread < self._unread:
+            # As long as it reads on it is not idle, nor in anyone's way, however slow it is.
+            self._unread = unread
+            self._deadline = now + self._gateway.settings.idle_timeout_s
+            return
+        if unread or not self._is_open() or self._is_between_requests:
+            transport.abort()
             return
         what = "head" if self._head is None else "body"
-        self._refuse_and_close(
-            RefusedError(
-                408, "request_timeout", f"the request's {what} did not arrive in time; send it again", closes=True
-            )
-        )
-
-
-def _head_too_large(limit: int) -> RefusedError:
-    return RefusedError(
-        431, "head_too_large", f"the request head is over {limit} bytes; send fewer or shorter headers", closes=True
-    )
-
-
-def _too_many(limit: int) -> RefusedError:
-    return RefusedError(
-        503,
-        "too_many_connections",
-        f"this gateway worker has {limit} connections, as many as gateway.max_connections allows; try again shortly",
-        headers=b"Retry-After: 1\r\n",
-        closes=True,
-    )
+        self._refuse_and_close(too_slow(what))

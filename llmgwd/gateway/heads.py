@@ -13,13 +13,17 @@ _GRAMMAR = re.compile(
     rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}) ([!-\"$-~]++) HTTP/(\d)\.(\d)\r\n"
     rb"((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]++:[\t\x20-\x7e\x80-\xff]*+\r\n)*+)\r\n"
 )
-# Splitting by this leaves the other lines whole: a match takes a line from its "\n" to its "\r".
+# Splitting by this leaves the other lines whole: a match takes a line from its "\n" to its "\r". Names with underscores
+# are matched to be dropped: engines behind WSGI or CGI would take content_length for the length.
 _SPECIAL = re.compile(
-    rb"\n(host|connection|content-length|transfer-encoding|content-type|authorization|expect|accept-encoding"
-    rb"|keep-alive|te|trailer|upgrade|proxy-[a-z\-]+|x-llmgw-[a-z0-9\-]+):([^\r]*)\r",
+    rb"\n(host|connection|content[\-_]length|transfer[\-_]encoding|content[\-_]type|authorization|expect"
+    rb"|accept[\-_]encoding|keep[\-_]alive|te|trailer|upgrade|proxy[\-_][a-z0-9\-_]+|x[\-_]llmgw[\-_][a-z0-9\-_]+)"
+    rb":([^\r]*)\r",
     re.IGNORECASE,
 )
 _FORWARDED_SPECIAL = frozenset((b"content-type", b"authorization"))
+_GIVEN_ONCE = re.compile(rb"content-type|authorization|expect|x-llmgw-.*")
+"""Of two such lines the gateway and an engine might each believe another."""
 _METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 _LENGTH_LINE = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
 _REMEMBERED = 512
@@ -121,7 +125,12 @@ def _parse(head: bytes, *, forwards_authorization: bool) -> RequestHead:
     result = RequestHead(method, target, int(minor))
     start = match.start(5) - 1
     pieces = _SPECIAL.split(head[start:-2])
-    special = [(name.lower(), value.strip(b" \t")) for name, value in zip(pieces[1::3], pieces[2::3], strict=True)]
+    special = [
+        (name.lower(), value.strip(b" \t"))
+        for name, value in zip(pieces[1::3], pieces[2::3], strict=True)
+        if b"_" not in name
+    ]
+    _refuse_repeated([name for name, _ in special])
     _read_special(result, special)
     lines = b"".join(pieces[0::3])[1:]
     for name, value in special:
@@ -130,6 +139,14 @@ def _parse(head: bytes, *, forwards_authorization: bool) -> RequestHead:
     result.lines = lines
     _drop_nominated(result, special)
     return result
+
+
+def _refuse_repeated(names: list[bytes]) -> None:
+    if len(names) == len(set(names)):
+        return
+    for name in names:
+        if names.count(name) > 1 and _GIVEN_ONCE.fullmatch(name) is not None:
+            raise _bad(f"{name.decode().title()} is given more than once")
 
 
 def _read_special(head: RequestHead, special: list[tuple[bytes, bytes]]) -> None:
@@ -144,8 +161,6 @@ def _read_special(head: RequestHead, special: list[tuple[bytes, bytes]]) -> None
         elif name == b"connection":
             _read_connection(head, value)
         elif name == b"authorization":
-            if head.authorization:
-                raise _bad("Authorization is given more than once")
             head.authorization = value
         else:
             _read_rare(head, name, value)

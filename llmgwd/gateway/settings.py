@@ -10,6 +10,8 @@ class Settings:
     worker_id: str
     max_body_bytes: int = 32 * 1024 * 1024
     max_head_bytes: int = 64 * 1024
+    ahead_bytes: int = 128 * 1024
+    """What a client may send behind a request before its answer, and that in one piece of reading more."""
     max_connections: int = 10_000
     """Of clients; the next one is answered 503 and closed."""
     max_in_flight: int = 256

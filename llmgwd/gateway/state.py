@@ -121,7 +121,7 @@ class Gateway:
     def abort(self) -> None:
         """Cuts what is still there."""
         for client in list(self.clients):
-            client.abort()
+            client.abort_unless_closing()
 
     def _replica(self, route: ReplicaRoute) -> Replica:
         replica = self._fleet.get(route)

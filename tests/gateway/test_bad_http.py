@@ -112,6 +112,11 @@ BAD: dict[str, tuple[bytes, int]] = {
     "LF CR": (post(HOST + b"X-A: 1\n\rX-B: 2\r\n" + LENGTH, BODY), 400),
     "a head that ends in LF LF": (b"POST " + CHAT + b" HTTP/1.1\r\n" + HOST + LENGTH + b"\n\n" + BODY, 400),
     "two authorizations": (post(HOST + b"Authorization: a\r\nAuthorization: b\r\n" + LENGTH, BODY), 400),
+    "two empty authorizations": (post(HOST + b"Authorization:\r\nAuthorization: b\r\n" + LENGTH, BODY), 400),
+    "two content types": (post(HOST + b"Content-Type: text/a\r\nContent-Type: text/b\r\n" + LENGTH, BODY), 400),
+    "two arms": (post(HOST + b"x-llmgw-arm: stable\r\nX-LLMGW-Arm: canary\r\n" + LENGTH, BODY), 400),
+    "two sessions": (post(HOST + b"x-llmgw-session: a\r\nx-llmgw-session: a\r\n" + LENGTH, BODY), 400),
+    "the same expectation twice": (post(HOST + b"Expect: 100-continue\r\n" * 2 + LENGTH, BODY), 400),
     "two expectations": (post(HOST + b"Expect: 100-continue, x\r\n" + LENGTH, BODY), 417),
     # request lines
     "a tab in the request line": (post(HOST + LENGTH, BODY).replace(b" HTTP", b"\tHTTP"), 400),

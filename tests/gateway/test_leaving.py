@@ -1,5 +1,8 @@
 """Clients that leave (G6) and clients that read slowly (G8)."""
 
+import contextlib
+import socket
+import struct
 import threading
 from collections.abc import Callable
 
@@ -69,8 +72,6 @@ def test_a_client_that_leaves_takes_the_engines_connection_with_it(rig: Rig, sta
 
 def test_a_client_that_leaves_while_connecting_is_let_go(rig: Rig) -> None:
     # A listener whose queue is full answers no connection attempt.
-    import socket
-
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -91,8 +92,6 @@ def test_a_client_that_leaves_while_connecting_is_let_go(rig: Rig) -> None:
 
 
 def test_a_connection_attempt_without_an_answer_is_an_error(rig: Rig) -> None:
-    import socket
-
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -181,3 +180,33 @@ def test_a_request_behind_a_stuck_one_waits_its_turn(rig: Rig) -> None:
     with Client(rig.port, receive_buffer=65536) as client:
         client.send(request(CHAT, {"model": name}) * 3)
         assert [len(client.read().body) > 3_000_000 for _ in range(3)] == [True] * 3
+
+
+def test_a_client_that_asks_and_never_reads_is_read_no_more(rig: Rig) -> None:
+    asks = request("/health") * 2000
+    sent, most = 0, 64 * 1024 * 1024
+    memory = psutil.Process(rig.process.pid)
+    before = memory.memory_info().rss
+    with Client(rig.port, receive_buffer=65536) as client:
+        client.socket.settimeout(1.0)
+        with contextlib.suppress(TimeoutError):
+            while sent < most:
+                sent += client.socket.send(asks)
+        assert sent < most
+        assert memory.memory_info().rss - before < 8 * 1024 * 1024
+        assert ask(rig.port, "/health").status == 200
+
+
+def test_a_client_that_sends_on_behind_its_request_and_leaves_is_noticed(rig: Rig) -> None:
+    engine = Watching(nothing)
+    name = rig.serve(engine)
+    client = Client(rig.port)
+    client.send(request(CHAT, {"model": name}))
+    assert engine.reached.wait(10)
+    client.send(b"x" * 40 * 1024 * 1024)
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    assert engine.done.wait(10)
+    assert engine.gone
+    rig.daemon.await_total(name, 1)
+    assert rig.daemon.sample(name).outcomes == {Outcome.CANCELLED: 1}

@@ -1,16 +1,19 @@
 """Deadlines and the bound on connections, on a worker with small ones."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from llmgwd.protocol.link import ArmRoute, ModelRoute
 from llmgwd.protocol.samples import Arm, Outcome
-from tests.gateway.answers import HELLO, ROLE, says
+from tests.gateway.answers import HELLO, ROLE, answer, says
 from tests.gateway.client import Client, ask, request
 from tests.gateway.conftest import Rig
 from tests.gateway.upstream import Connection, Request, Script
+from tests.support.house import wait_until
 
 CHAT = "/v1/chat/completions"
 CONNECTIONS = 4
@@ -73,6 +76,22 @@ def test_an_idle_connection_is_closed_without_a_word(hasty: Rig) -> None:
     with Client(hasty.port) as client:
         assert client.ask("/health").status == 200
         assert client.is_closed()
+
+
+def test_a_client_that_does_not_read_its_last_reply_gives_its_place_back(hasty: Rig) -> None:
+    # The engine's name differs, so that the reply is written in one piece when all of it is there.
+    reply = json.dumps(answer("x" * 8_000_000, model="engine")).encode()
+    engine = hasty.upstream(lambda connection, _: connection.reply(200, reply))
+    name = hasty.name()
+    hasty.publish(ModelRoute(name, ArmRoute("a" * 40, (hasty.replica(engine, "engine"),))))
+    held = [_admitted(hasty, receive_buffer=4096) for _ in range(CONNECTIONS)]
+    for count, each in enumerate(held, 1):
+        each.send(request(CHAT, {"model": name}, "Connection: close"))
+        hasty.daemon.await_total(name, count)
+    assert hasty.daemon.sample(name).outcomes == {Outcome.OK: CONNECTIONS}
+    _await_room(hasty)
+    for each in held:
+        each.close()
 
 
 # engines
@@ -197,15 +216,21 @@ def _drips_until_answered(client: Client, drop: bytes) -> bool:
 
 
 def _await_room(rig: Rig) -> None:
-    """Returns once the worker has noticed that connections were closed."""
+    """Returns once the worker has noticed that connections were closed, or has closed them."""
     _admitted(rig).close()
 
 
-def _admitted(rig: Rig) -> Client:
+def _admitted(rig: Rig, *, receive_buffer: int | None = None) -> Client:
     """A connection that has its place: one that was closed a moment ago may still take it up."""
-    for _ in range(200):
-        client = Client(rig.port)
+    admitted: list[Client] = []
+
+    def is_admitted() -> bool:
+        client = Client(rig.port, receive_buffer=receive_buffer)
         if client.ask("/health").status == 200:
-            return client
+            admitted.append(client)
+            return True
         client.close()
-    raise AssertionError("no room")
+        return False
+
+    wait_until(is_admitted, 10.0, "room")
+    return admitted[0]
