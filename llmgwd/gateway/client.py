@@ -92,7 +92,7 @@ class ClientConnection(asyncio.Protocol):
             transport.resume_reading()
         if self._buffer:
             self._advance()
-        elif self._gateway.is_finishing:
+        elif self._gateway.closes_idle:
             transport.close()
 
     def refuse(self, refusal: RefusedError, head: RequestHead | None) -> bool:

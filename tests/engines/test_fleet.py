@@ -17,6 +17,7 @@ from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import Replica, ReplicaSpec
 from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import ReplicaState
+from llmgwd.store.store import Store
 from tests.support.toy_engine import ARGV, Behaviour
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +28,18 @@ class Bench:
 
     def __init__(self, folder: Path, tasks: anyio.abc.TaskGroup) -> None:
         self.folder = folder
+        self.tasks = tasks
         self.changed = anyio.Event()
-        self.fleet = Fleet(folder, tasks, self._wake, process.mark(folder))
+        (folder / "logs").mkdir()
+        self.store = Store(folder / "llmgw.db")
+        self.heard_at = float("-inf")
+        self.fleet = self.another_fleet()
+
+    def another_fleet(self, *, outlives: bool = False, tasks: anyio.abc.TaskGroup | None = None) -> Fleet:
+        """One more on the same folder and store, as the next life of a daemon has it."""
+        records = self.store.processes
+        heard_at = lambda _: self.heard_at  # noqa: E731
+        return Fleet(self.folder, tasks or self.tasks, records, self._wake, heard_at, outlives=outlives)
 
     def _wake(self) -> None:
         self.changed.set()
@@ -36,7 +47,7 @@ class Bench:
 
     def pids(self) -> list[int]:
         """The processes that the fleet's mark is on."""
-        return [pid for pid, _ in process.marked(self.folder)]
+        return [each.pid for each in process.marked(self.folder)]
 
     def start(self, behaviour: Behaviour, *, keep_trying: bool = False, argv: list[str] = ARGV) -> Replica:
         weights = self.folder / "w.gguf"
