@@ -224,8 +224,8 @@ class Fleet:
         replica.said = process.last_lines(replica.log, LAST_LINES)
         replica.detail = error.message
         if replica.keep_trying:
-            times = f"{replica.failures} times in a row, " if replica.failures > 1 else ""
-            replica.detail += f"; failed {times}starts again in {pause_s(replica.failures):g} s"
+            times = f"failed {replica.failures} times in a row, " if replica.failures > 1 else ""
+            replica.detail += f"; {times}starts again in {pause_s(replica.failures):g} s"
         log.warning("replica failed id=%s why=%s", replica.id, replica.detail)
         is_loop = replica.failures >= CRASH_LOOP_FAILURES
         self._set(replica, ReplicaState.CRASH_LOOP if is_loop else ReplicaState.FAILED)

@@ -12,7 +12,7 @@ import pytest
 from llmgwd import process
 from llmgwd.domain.processes import ProcessKind
 from llmgwd.store.store import Store
-from tests.e2e.test_load_and_races import load_on
+from tests.e2e.test_load_and_races import Load, load_on
 from tests.support.house import House, add_chat, commit, free_port, house_on, wait_until
 from tests.support.toy_engine import Behaviour
 
@@ -35,6 +35,11 @@ def is_settled(house: House) -> bool:
     return bool(model["ready"] == model["wanted"] and serves)
 
 
+def wait_until_answered(load: Load, more: int) -> None:
+    seen = load.answered
+    wait_until(lambda: load.answered > seen + more)
+
+
 def restart(house: House, how: signal.Signals) -> None:
     house.stop(how)
     house.start()
@@ -55,8 +60,7 @@ def test_a_restart_costs_no_request_and_no_process(tmp_path: Path, how: signal.S
             for _ in range(2):
                 wait_until(lambda: load.arms["canary"] > 5)
                 house.stop(how)
-                seen = load.answered
-                wait_until(lambda: load.answered > seen + 10, what="the gateway serves on alone")
+                wait_until_answered(load, 10)
                 house.start()
                 wait_until(lambda: is_settled(house))
                 load.arms.clear()
@@ -206,8 +210,7 @@ def test_workers_that_are_to_be_otherwise_are_replaced_without_a_loss(tmp_path: 
             change(house, **changed)
             house.start()
             wait_until(lambda: not worker_pids(house) & before)
-            seen = load.answered
-            wait_until(lambda: load.answered > seen + 20)
+            wait_until_answered(load, 20)
         assert len(worker_pids(house)) == changed.get("workers", 2)
         assert house.stop(signal.SIGINT) == 0
 

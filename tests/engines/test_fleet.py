@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from llmgwd import process
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.processes import ProcessKind
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import Replica, ReplicaSpec
 from llmgwd.engines.templates import Engine
@@ -49,10 +51,18 @@ class Bench:
         """The processes that the fleet's mark is on."""
         return [each.pid for each in process.marked(self.folder)]
 
-    def start(self, behaviour: Behaviour, *, keep_trying: bool = False, argv: list[str] = ARGV) -> Replica:
+    def start(
+        self,
+        behaviour: Behaviour,
+        *,
+        keep_trying: bool = False,
+        argv: list[str] = ARGV,
+        probe_every_s: float = 30.0,
+        probe_timeout_s: float = 60.0,
+    ) -> Replica:
         weights = self.folder / "w.gguf"
         weights.write_bytes(behaviour.weights())
-        engine = Engine(tuple(argv), ready_timeout_s=20)
+        engine = Engine(tuple(argv), ready_timeout_s=20, probe_every_s=probe_every_s, probe_timeout_s=probe_timeout_s)
         spec = ReplicaSpec("org/chat", "org/chat", Origin(path=str(weights)), weights, engine, ())
         return self.fleet.start(spec, keep_trying=keep_trying)
 
@@ -201,3 +211,115 @@ async def test_a_replica_given_to_another_row_runs_on(bench: Bench) -> None:
     bench.fleet.drain(replica)
     assert bench.fleet.ready("chat") == []
     assert bench.fleet.of("chat") == [replica]
+
+
+async def test_what_outlives_a_daemon_is_adopted_with_all_that_is_known_of_it(bench: Bench) -> None:
+    async with anyio.create_task_group() as life:
+        earlier = bench.another_fleet(outlives=True, tasks=life)
+        bench.fleet = earlier
+        left = bench.start(Behaviour())
+        await earlier.ensure_ready(left)
+        earlier.give(left, "chat")
+        life.cancel_scope.cancel()
+    bench.fleet = bench.another_fleet()
+    (found,) = await bench.fleet.adopt()
+    assert found.state is ReplicaState.READY
+    assert (found.id, found.pid, found.port, found.owner) == (left.id, left.pid, left.port, "chat")
+    assert found.spec == left.spec
+    assert left.pid is not None
+    os.kill(left.pid, signal.SIGKILL)
+    await bench.until(found, ReplicaState.FAILED)
+    await bench.until(found, ReplicaState.READY)
+    assert found.pid != left.pid
+    assert found.port == left.port
+
+
+async def test_an_adopted_replica_that_did_not_serve_yet_or_is_a_canarys_is_not_ready_before_it_answers(
+    bench: Bench,
+) -> None:
+    async with anyio.create_task_group() as life:
+        bench.fleet = bench.another_fleet(outlives=True, tasks=life)
+        canarys = bench.start(Behaviour())
+        await bench.fleet.ensure_ready(canarys)
+        bench.fleet.give(canarys, "org/chat-canary")
+        loads = bench.start(Behaviour(load_s=1.0))
+        while loads.pid is None:
+            await anyio.lowlevel.checkpoint()
+        life.cancel_scope.cancel()
+    bench.fleet = bench.another_fleet()
+    found = await bench.fleet.adopt()
+    assert [each.id for each in found] == [canarys.id, loads.id]
+    assert {each.state for each in found} == {ReplicaState.STARTING}
+    for each in found:
+        await bench.fleet.ensure_ready(each)
+    assert [each.pid for each in found] == [canarys.pid, loads.pid]
+
+
+async def test_without_outliving_a_fleet_that_is_torn_down_ends_its_processes(bench: Bench) -> None:
+    async with anyio.create_task_group() as life:
+        fleet = bench.fleet = bench.another_fleet(tasks=life)
+        await fleet.ensure_ready(bench.start(Behaviour()))
+        life.cancel_scope.cancel()
+    assert bench.pids() == []
+    assert bench.store.processes.all(ProcessKind.REPLICA) == []
+
+
+async def test_one_whose_port_somebody_took_is_restarted_on_another(bench: Bench) -> None:
+    replica = bench.start(Behaviour())
+    await bench.fleet.ensure_ready(replica)
+    port = replica.port
+    assert replica.pid is not None
+    os.kill(replica.pid, signal.SIGKILL)
+    await bench.until(replica, ReplicaState.FAILED)
+    with socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taker.bind(("127.0.0.1", port))
+        taker.listen()
+        await bench.until(replica, ReplicaState.READY)
+        assert replica.port != port
+
+
+async def test_one_that_fails_again_and_again_is_in_a_crash_loop_with_growing_pauses_until_it_serves(
+    bench: Bench,
+) -> None:
+    replica = bench.start(Behaviour(loads=False), keep_trying=True)
+    details = []
+    for state in (ReplicaState.FAILED, ReplicaState.STARTING, ReplicaState.FAILED, ReplicaState.CRASH_LOOP):
+        await bench.until(replica, state)
+        details.append(replica.detail)
+    assert [each.rpartition("; ")[2] for each in details] == [
+        "starts again in 1 s",
+        "starts again in 1 s",
+        "failed 2 times in a row, starts again in 2 s",
+        "failed 3 times in a row, starts again in 4 s",
+    ]
+    assert set(replica.said) == {"these weights do not load"}
+    replica.spec.path.write_bytes(Behaviour().weights())
+    await bench.until(replica, ReplicaState.READY)
+    assert not replica.detail
+    assert not replica.said
+
+
+async def test_a_hung_replica_is_taken_out_after_two_probes_and_restarted(bench: Bench) -> None:
+    replica = bench.start(Behaviour(), probe_every_s=0.05, probe_timeout_s=0.2)
+    await bench.fleet.ensure_ready(replica)
+    pid = replica.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    await bench.until(replica, ReplicaState.FAILED)
+    assert "did not answer 2 probes in a row" in replica.detail
+    await bench.until(replica, ReplicaState.READY)
+    assert replica.pid != pid
+
+
+async def test_a_replica_that_answers_clients_is_not_taken_for_hung(bench: Bench) -> None:
+    replica = bench.start(Behaviour(), probe_every_s=0.05, probe_timeout_s=0.1)
+    await bench.fleet.ensure_ready(replica)
+    assert replica.pid is not None
+    # It has no room for a probe, but the gateway hears of it all the time.
+    bench.heard_at = float("inf")
+    os.kill(replica.pid, signal.SIGSTOP)
+    await anyio.sleep(1.0)  # long enough for many probes; nothing is to happen
+    assert replica.state is ReplicaState.READY
+    bench.heard_at = float("-inf")
+    await bench.until(replica, ReplicaState.FAILED)

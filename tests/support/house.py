@@ -147,6 +147,16 @@ class House:
         with urllib.request.urlopen(request, timeout=30) as reply:
             return reply.headers["x-llmgw-arm"], json.load(reply)
 
+    @contextmanager
+    def stream(self, model: str = "chat") -> Iterator[Iterator[bytes]]:
+        """One streamed chat completion through the gateway, as its lines."""
+        body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        request = urllib.request.Request(
+            f"{self.gateway}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            yield iter(reply)
+
     def engine_pids(self) -> set[int]:
         """Processes of the toy engine that run from this house's folders."""
         found = set()
