@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -42,10 +43,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         settings = read_settings(options.config)
-        socket = control_socket(options.socket, os.environ)
+        path = control_socket(options.socket, os.environ)
         state = state_folder(os.environ)
-        daemon = Daemon(settings, options.config, socket, state, leaves_running=options.leave_running)
-        anyio.run(_serve, daemon, f"gateway={settings.gateway.listen} socket={socket} state={state}")
+        daemon = Daemon(settings, options.config, path, state, leaves_running=options.leave_running)
+        anyio.run(_serve, daemon, f"gateway={settings.gateway.listen} socket={path} state={state}")
     except SocketPathError as error:
         return _fail(str(error), "", 2)
     except LlmgwError as error:
@@ -87,6 +88,15 @@ async def _start(daemon: Daemon, where: str) -> None:
     async with anyio.create_task_group() as tasks:
         await tasks.start(daemon.run)
         log.info("llmgwd is ready %s", where)
+        _tell_service_manager()
+
+
+def _tell_service_manager() -> None:
+    """Says to systemd, if that started us, that the service is up (sd_notify)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if path:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.sendto(b"READY=1", path.replace("@", "\0", 1) if path.startswith("@") else path)
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:
