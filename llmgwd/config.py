@@ -99,6 +99,8 @@ class EngineSettings(Section, frozen=True):
     env: dict[str, str] = {}
     slots: int | None = None
     """Requests that it decodes at once."""
+    probe_every: Seconds = Seconds(30)
+    probe_timeout: Seconds = Seconds(60)
 
 
 class ScalingSettings(Section, frozen=True):
@@ -240,6 +242,9 @@ def _check(settings: Settings) -> None:
         "canary.every": settings.canary.every,
         "hub.check_every": settings.hub.check_every,
     }
+    for name, engine in settings.engines.items():
+        positive[f"engines.{name}.probe_every"] = engine.probe_every
+        positive[f"engines.{name}.probe_timeout"] = engine.probe_timeout
     for index, model in enumerate(settings.models):
         positive[f"models[{index}].scaling.min"] = model.scaling.min
         if model.scaling.max != model.scaling.min:

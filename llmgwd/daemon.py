@@ -24,7 +24,7 @@ from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.tally import Tally
 from llmgwd.dataplane.totals import Totals
 from llmgwd.dataplane.workers import START_TIMEOUT_S, Workers
-from llmgwd.declare import check_engines_kept, declare, declared_models, engines_of, start
+from llmgwd.declare import check_engines_kept, declare, declared_models, engines_of
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.fleet import Fleet
 from llmgwd.jobs.clean_up import keep_clean
@@ -34,6 +34,7 @@ from llmgwd.jobs.recover import recover
 from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner
 from llmgwd.jobs.services import Services
+from llmgwd.jobs.upkeep import go_on
 from llmgwd.metrics import Metrics
 from llmgwd.notify import Notifier
 from llmgwd.protocol.socket_path import checked
@@ -62,13 +63,19 @@ class _Up(NamedTuple):
 class Daemon:
     """One life of llmgwd on one state folder."""
 
-    def __init__(self, settings: Settings, config: Path | None, socket: Path, state: Path) -> None:
+    def __init__(
+        self, settings: Settings, config: Path | None, socket: Path, state: Path, *, leaves_running: bool = False
+    ) -> None:
+        """`leaves_running`: gateway and replicas outlive this life, and the next goes on with them."""
+        self.leaves_running = leaves_running
         self._settings = settings
         self._config = config
         self._socket = socket
         self._state = state
         self._up: _Up | None = None
         """What there is to stop."""
+        self._owns_processes = False
+        """Whether what runs from this state folder is ours to end: not before the start has come that far."""
         self._lock: IO[str]
         self._tasks: anyio.abc.TaskGroup
         self._reloading = anyio.Lock()
@@ -86,18 +93,26 @@ class Daemon:
         store = Store(self._state / "llmgw.db")
         wanted = declared_models(settings, engines, [each for each in store.models.all() if not each.declared])
         keys = read_keys(settings.gateway.api_keys_file)
-        await process.end_marked(self._state, STOP_GRACE_S)
         admin_socket = bind(settings.admin.listen)
-        mark = process.mark(self._state)
         tally = Tally(store.canaries)
         totals = Totals(anyio.current_time)
-        link = Link(link_path, lambda report: dataplane.take(report), totals)
-        workers = Workers(settings.gateway, link_path, logs, mark)
-        workers.check_address()
+        link = Link(link_path, lambda report: dataplane.take(report), totals, lambda *it: workers.take_listeners(*it))
+        workers = Workers(settings.gateway, link_path, self._state, store.processes, version("llmgw"))
         notifier = Notifier(lambda: self._settings.notify)
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            fleet = Fleet(logs, tasks, lambda: dataplane.wish(), mark)
+            fleet = Fleet(
+                self._state,
+                tasks,
+                store.processes,
+                lambda: dataplane.wish(),
+                link.heard_at,
+                outlives=self.leaves_running,
+            )
+            found = {each.id for each in workers.adopt(link)} | {each.id for each in await fleet.adopt()}
+            self._owns_processes = True
+            await process.end_marked(self._state, STOP_GRACE_S, keep=found)
+            workers.check_address()
             dataplane = Dataplane(store, fleet, link, workers, tally, Bench(store.canaries))
             dataplane.key_hashes = keys
             services = Services(
@@ -120,13 +135,13 @@ class Daemon:
             self._up = _Up(services, runner, workers, control)
             recover(services)
             await tasks.start(link.serve)
-            workers.start(tasks)
+            workers.start(tasks, link)
             tasks.start_soon(_keep_on, dataplane.fulfil_wishes)
             tasks.start_soon(_keep_on, notifier.deliver)
             tasks.start_soon(_keep_on, partial(keep_clean, services))
-            _start_catalog(services)
+            go_on(services, tasks)
             await declare(services, wanted, tasks)
-            await self._wait_for_gateway(link)
+            await self._wait_for_gateway(link, workers)
             tasks.start_soon(_keep_on, partial(watch, services, verbs))
             tasks.start_soon(_keep_on, partial(keep_checking, services))
             app = admin_app(answers.status, Metrics(totals, link).page)
@@ -166,20 +181,35 @@ class Daemon:
             up.services.stopping.set()
             up.control.close()
             await up.runner.stop_all(Cancellation("llmgw", "the daemon was stopped"))
+            up.workers.close_address()
             await up.services.dataplane.link.finish(drain_s)
             await up.workers.wait_ended(drain_s + STOP_GRACE_S)
             await up.services.fleet.stop_all()
             with up.services.store.transaction():
                 up.services.dataplane.save()
 
-    async def end_everything(self) -> None:
-        """What `stop` is for, when it did not come to it: every process that this daemon started."""
-        await process.end_marked(self._state, STOP_GRACE_S)
+    async def leave(self) -> None:
+        """Ends the daemon alone: jobs stop where they are; gateway and replicas serve on for the next life."""
+        up, self._up = self._up, None
+        if up is not None:
+            up.services.stopping.set()
+            up.control.close()
+            await up.runner.leave_all()
+            # What is taken after the samples are saved would be lost: workers keep it for the next life.
+            up.services.dataplane.link.close()
+            with up.services.store.transaction():
+                up.services.dataplane.save()
+        self._owns_processes = False
 
-    async def _wait_for_gateway(self, link: Link) -> None:
+    async def end_everything(self) -> None:
+        """What `stop` is for, when it did not come to it: every process of this state folder, unless left running."""
+        if self._owns_processes and not self.leaves_running:
+            await process.end_marked(self._state, STOP_GRACE_S)
+
+    async def _wait_for_gateway(self, link: Link, workers: Workers) -> None:
         try:
             with anyio.fail_after(START_TIMEOUT_S):
-                await link.connected(self._settings.gateway.workers)
+                await link.connected(self._settings.gateway.workers, workers.replaced_pids)
         except TimeoutError:
             said = process.last_words(self._state / "logs" / "gateway.log")
             raise LlmgwError("no_gateway", f"the gateway did not start within {START_TIMEOUT_S:g} s: {said}") from None
@@ -193,17 +223,6 @@ async def _keep_on(loop: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             log.exception("a loop failed unexpectedly and starts again")
         await anyio.sleep(KEEP_ON_PAUSE_S)
-
-
-def _start_catalog(services: Services) -> None:
-    """Starts what the catalog says is served; a row whose weights are gone is said and left."""
-    for model in services.store.models.all():
-        if model.declared:
-            continue
-        try:
-            start(services, model)
-        except LlmgwError as error:
-            log.error("model not started name=%s why=%s", model.name, error.message)
 
 
 def _check_reloadable(old: Settings, new: Settings) -> None:

@@ -8,10 +8,10 @@ import anyio.abc
 from llmgwd.config import Settings
 from llmgwd.domain.catalog import Model, Origin, check_new_name, names
 from llmgwd.domain.errors import LlmgwError, unusable
-from llmgwd.engines.replica import Replica
 from llmgwd.engines.templates import PRESETS, Engine, check_argv, find_engine
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import retire
+from llmgwd.jobs.upkeep import ensure_served
 from llmgwd.protocol.states import EventKind
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,15 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
     engines = dict(PRESETS)
     for name, engine in settings.engines.items():
         check_argv(f"engines.{name}.argv", engine.argv)
-        engines[name] = Engine(engine.argv, engine.health, engine.ready_timeout, engine.env, engine.slots)
+        engines[name] = Engine(
+            argv=engine.argv,
+            health=engine.health,
+            ready_timeout_s=float(engine.ready_timeout),
+            env=engine.env,
+            slots=engine.slots,
+            probe_every_s=float(engine.probe_every),
+            probe_timeout_s=float(engine.probe_timeout),
+        )
     return engines
 
 
@@ -84,26 +92,7 @@ async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.Task
     for event in events:
         services.announce(event)
     for model in wanted:
-        old = fleet.of(model.name)
         # Its row may be the same while the engine that it names is another now.
-        if not old or any(replica.spec != services.spec(model) for replica in old):
-            tasks.start_soon(_replace, services, start(services, model), old)
+        ensure_served(services, model, tasks)
     await services.dataplane.publish()
     await retire(services, [replica for model in gone for replica in fleet.of(model.name)])
-
-
-async def _replace(services: Services, new: list[Replica], old: list[Replica]) -> None:
-    """Ends the old once all the new answer. A later change that ends the new before that takes the old over as well."""
-    try:
-        for replica in new:
-            await services.fleet.ensure_ready(replica)
-    except LlmgwError as error:
-        log.info("declared model replaced again before it was ready why=%s", error.message)
-        return
-    await retire(services, old)
-
-
-def start(services: Services, model: Model) -> list[Replica]:
-    """Starts a row's replicas, which are tried again until they are ready. Raises LlmgwError without its weights."""
-    spec = services.spec(model)
-    return [services.fleet.start(spec, keep_trying=True) for _ in range(model.replicas)]

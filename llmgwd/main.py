@@ -4,6 +4,7 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import anyio
 
-from llmgwd.config import Settings, read_settings
+from llmgwd.config import read_settings
 from llmgwd.daemon import Daemon
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.protocol.socket_path import SocketPathError, control_socket, state_folder
@@ -23,6 +24,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="llmgwd", description="Serves your LLMs and moves them to newer weights.")
     parser.add_argument("--config", type=Path, help="server.yaml; without it every setting has its default")
     parser.add_argument("--socket", type=Path, help="control socket; see docs/configuration.md for the default")
+    parser.add_argument(
+        "--leave-running",
+        action="store_true",
+        help="on SIGTERM end the daemon alone; gateway and replicas serve on, and the next start goes on with them",
+    )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning", "error"])
     parser.add_argument("--version", action="version", version=f"llmgwd {version('llmgw')}")
     return parser.parse_args(argv)
@@ -37,8 +43,10 @@ def run(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     try:
         settings = read_settings(options.config)
-        socket = control_socket(options.socket, os.environ)
-        anyio.run(_serve, settings, options.config, socket, state_folder(os.environ))
+        path = control_socket(options.socket, os.environ)
+        state = state_folder(os.environ)
+        daemon = Daemon(settings, options.config, path, state, leaves_running=options.leave_running)
+        anyio.run(_serve, daemon, f"gateway={settings.gateway.listen} socket={path} state={state}")
     except SocketPathError as error:
         return _fail(str(error), "", 2)
     except LlmgwError as error:
@@ -54,21 +62,24 @@ def run(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _serve(settings: Settings, config: Path | None, socket: Path, state: Path) -> None:
-    daemon = Daemon(settings, config, socket, state)
+async def _serve(daemon: Daemon, where: str) -> None:
     try:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_start, daemon, f"gateway={settings.gateway.listen} socket={socket} state={state}")
+                tasks.start_soon(_start, daemon, where)
                 async for number in signals:
                     if number != signal.SIGHUP:
                         break
                     tasks.start_soon(daemon.reload)
-                log.info("stopping: draining requests, then ending every process signal=%s", number.name)
-                await daemon.stop()
+                if daemon.leaves_running and number == signal.SIGTERM:
+                    log.info("leaving: gateway and replicas serve on; SIGINT would end them too")
+                    await daemon.leave()
+                else:
+                    log.info("stopping: draining requests, then ending every process signal=%s", number.name)
+                    await daemon.stop()
                 tasks.cancel_scope.cancel()
     finally:
-        # Also when something failed that nobody foresaw: no process may outlive its daemon.
+        # Also when something failed that nobody foresaw: no process may outlive its daemon, unless it is meant to.
         with anyio.CancelScope(shield=True):
             await daemon.end_everything()
 
@@ -77,6 +88,15 @@ async def _start(daemon: Daemon, where: str) -> None:
     async with anyio.create_task_group() as tasks:
         await tasks.start(daemon.run)
         log.info("llmgwd is ready %s", where)
+        _tell_service_manager()
+
+
+def _tell_service_manager() -> None:
+    """Says to systemd, if that started us, that the service is up (sd_notify)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if path:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+            manager.sendto(b"READY=1", path.replace("@", "\0", 1) if path.startswith("@") else path)
 
 
 def _first(group: ExceptionGroup[Exception]) -> Exception:

@@ -1,44 +1,179 @@
-"""Processes that the daemon starts: in groups of their own, told apart for ever, ended as a whole."""
+"""Processes that the daemon starts, or finds running: leaders of their own groups, told apart for ever, ended whole."""
 
 import contextlib
+import errno
 import logging
 import os
 import re
 import signal
-from collections.abc import Mapping, Sequence
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from subprocess import DEVNULL, STDOUT
+from typing import NamedTuple
 
 import anyio
-import anyio.abc
+import anyio.to_thread
 import psutil
 
 log = logging.getLogger(__name__)
 
 KILL_WAIT_S = 5.0
-MARK = "LLMGW_CHILD_OF"
+POLL_S = 0.1
+"""How often a process is looked at where the system has no pidfd to wait on."""
+OWNER, CHILD = "LLMGW_CHILD_OF", "LLMGW_CHILD"
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 MOST_WORDS = 300
 """Characters of a log line in a message."""
 TROUBLE = re.compile(r"error|fail|cannot|out of memory|do(es)? not", re.IGNORECASE)
+PIDFD_SIGNAL_PROCESS_GROUP = 4
+"""For pidfd_send_signal, from Linux 6.9 on: the group that this process leads."""
 
 
-async def spawn(argv: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> anyio.abc.Process:
-    """Starts a program in a process group of its own, its output appended to `log`. Raises OSError."""
+class Mark(NamedTuple):
+    """What the environment of every process of the daemon bears, and its children inherit."""
+
+    state: Path
+    child: str
+    """The id of the replica or worker."""
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {OWNER: str(self.state.resolve()), CHILD: self.child}
+
+
+class Found(NamedTuple):
+    """A running process that bears the mark of a state folder."""
+
+    pid: int
+    identity: str
+    child: str
+
+
+class Process:
+    """One that leads a group of its own: a child of this daemon, or one that an earlier life of it started.
+
+    It is held by a pidfd where the system has them, so that no signal can reach a later process with the same pid.
+    """
+
+    def __init__(self, pid: int, identity: str, mark: Mark, popen: "subprocess.Popen[bytes] | None" = None) -> None:
+        self.pid = pid
+        self.identity = identity
+        self._mark = mark
+        self._popen = popen
+        self._pidfd = _pidfd(pid)
+        self._leads = popen is not None or _leads(pid)
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs, and for ever when it is not our child."""
+        return self._popen.poll() if self._popen is not None else None
+
+    @property
+    def is_running(self) -> bool:
+        return self.returncode is None if self._popen is not None else identity(self.pid) == self.identity
+
+    async def wait(self) -> int | None:
+        """Returns its `returncode` once it has ended."""
+        if self._pidfd is not None and self.is_running:
+            # Each waiter has its own descriptor: one can be waited on by one task only.
+            waited_on = os.dup(self._pidfd)
+            try:
+                await anyio.wait_readable(waited_on)
+            finally:
+                os.close(waited_on)
+        while self.is_running:  # noqa: ASYNC110 - nothing signals the end of a stranger where there is no pidfd
+            await anyio.sleep(POLL_S)
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Asks the process, and none of its children, to end."""
+        self._signal(signal.SIGTERM, group=False)
+
+    async def end(self, grace_s: float) -> bool:
+        """Ends the whole group. Whether it is gone, its memory with it.
+
+        TERM, up to `grace_s` for the leader to end, then KILL for all that is left of the group, and for what has left
+        the group and still bears its mark.
+        """
+        if self.is_running:
+            self._signal(signal.SIGTERM)
+            with anyio.move_on_after(grace_s):
+                await self.wait()
+        self._signal(signal.SIGKILL)
+        with anyio.move_on_after(KILL_WAIT_S):
+            await self.wait()
+            while await anyio.to_thread.run_sync(self._kill_rest):  # noqa: ASYNC110 - nothing signals their end
+                await anyio.sleep(0.02)
+            self._close()
+            return True
+        return False
+
+    def _kill_rest(self) -> bool:
+        """Whether there is anything left of it; what has left its group is sent KILL."""
+        strays = [each for each in marked(self._mark.state) if each.child == self._mark.child]
+        for each in strays:
+            stray = find(each.pid, each.identity, self._mark)
+            if stray is not None:
+                stray._signal(signal.SIGKILL, group=False)
+                stray._close()
+        return bool(strays) or (self._signal(0) and _has_members(self.pid))
+
+    def _signal(self, number: int, *, group: bool = True) -> bool:
+        """Whether there was somebody to take it."""
+        group = group and self._leads
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is None or not self._signal_by_pidfd(self._pidfd, number, group=group):
+                # The group's id is its leader's pid, which is nobody else's as long as the leader is there.
+                if not self.is_running:
+                    return False
+                (os.killpg if group else os.kill)(self.pid, number)
+            return True
+        return False
+
+    def _signal_by_pidfd(self, pidfd: int, number: int, *, group: bool) -> bool:
+        """Whether the system can do it. Raises ProcessLookupError when nobody is left."""
+        try:
+            signal.pidfd_send_signal(pidfd, number, None, PIDFD_SIGNAL_PROCESS_GROUP if group else 0)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOSYS):
+                raise
+            return False
+        return True
+
+    def _close(self) -> None:
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+
+def spawn(
+    argv: Sequence[str], log: Path, mark: Mark, env: Mapping[str, str] | None = None, fds: Collection[int] = ()
+) -> Process:
+    """Starts a program in a process group of its own, its output appended to `log`; it is given `fds`. Raises OSError.
+
+    Nothing is awaited: a caller writes the new process down before anything else can happen.
+    """
     with log.open("ab") as output:
-        return await anyio.open_process(
+        popen = subprocess.Popen(
             list(argv),
-            stdin=DEVNULL,
+            stdin=subprocess.DEVNULL,
             stdout=output,
-            stderr=STDOUT,
-            env={**_environment(), **(env or {})},
+            stderr=subprocess.STDOUT,
+            env={**_environment(), **(env or {}), **mark.env},
             start_new_session=True,
+            pass_fds=tuple(fds),
         )
+    return Process(popen.pid, identity(popen.pid) or "", mark, popen)
 
 
-def _environment() -> dict[str, str]:
-    """The daemon's own without the hub's token, which is nothing for an engine to have."""
-    return {name: value for name, value in os.environ.items() if name not in HUB_TOKENS}
+def find(pid: int, name: str, mark: Mark) -> Process | None:
+    """The process called `name` (see `identity`), if it still runs under this pid."""
+    found = Process(pid, name, mark)
+    # Looked at after its pidfd was opened: if it is the one now, it was the one then, and stays it.
+    if identity(pid) == name:
+        return found
+    found._close()
+    return None
 
 
 def identity(pid: int) -> str | None:
@@ -61,75 +196,92 @@ def identity(pid: int) -> str | None:
         return None
 
 
-def mark(state: Path) -> dict[str, str]:
-    """The environment that every process of the daemon on this state folder bears, and its children inherit."""
-    return {MARK: str(state.resolve())}
-
-
-def marked(state: Path) -> list[tuple[int, str]]:
-    """The processes that bear the mark of this state folder, each with its identity.
+def marked(state: Path) -> list[Found]:
+    """The processes that bear the mark of this state folder.
 
     A daemon killed between starting a process and writing its pid down has left one that only this finds.
     """
+    owner = str(state.resolve())
     found = []
     for each in psutil.process_iter():
         try:
-            bears = each.environ().get(MARK) == mark(state)[MARK]
+            env = each.environ()
         except psutil.Error:
             continue
-        name = identity(each.pid) if bears and each.pid != os.getpid() else None
+        name = identity(each.pid) if env.get(OWNER) == owner and each.pid != os.getpid() else None
         if name is not None:
-            found.append((each.pid, name))
+            found.append(Found(each.pid, name, env.get(CHILD, "")))
     return found
 
 
-async def end(pid: int, name: str | None, grace_s: float) -> bool:
-    """Ends the process group led by `pid`, if that is still the process called `name` (see `identity`).
-
-    TERM, up to `grace_s` for the leader to end, then KILL for all that is left of the group. Whether it is gone.
-    """
-    alive = identity(pid)
-    if name is None or alive not in (name, None):
-        return True
-    if alive == name:
-        _signal_group(pid, signal.SIGTERM)
-        await _gone(pid, name, grace_s)
-    # Children that outlived their leader too: no new process is given a group's id while the group lives.
-    _signal_group(pid, signal.SIGKILL)
-    return await _gone(pid, name, KILL_WAIT_S)
-
-
-async def end_marked(state: Path, grace_s: float) -> None:
-    """Ends every process that bears the mark of this state folder."""
+async def end_marked(state: Path, grace_s: float, keep: Collection[str] = ()) -> None:
+    """Ends every process that bears the mark of this state folder, but those of the children in `keep`."""
     async with anyio.create_task_group() as tasks:
-        for pid, name in marked(state):
-            log.info("ending what was left running pid=%d", pid)
-            tasks.start_soon(end, pid, name, grace_s)
+        for each in marked(state):
+            if each.child in keep:
+                continue
+            found = find(each.pid, each.identity, Mark(state, each.child))
+            if found is not None:
+                log.info("ending what was left running pid=%d", each.pid)
+                tasks.start_soon(found.end, grace_s)
 
 
-async def _gone(pid: int, name: str, within_s: float) -> bool:
-    with anyio.move_on_after(within_s):
-        while identity(pid) == name:  # noqa: ASYNC110 - nothing signals the end of a process that is not our child
-            await anyio.sleep(0.02)
-    return identity(pid) != name
+def listens(pid: int, port: int) -> bool | None:
+    """Whether this process or one of its children listens on that TCP port; None where that cannot be told."""
+    try:
+        leader = psutil.Process(pid)
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+            for each in (leader, *leader.children(recursive=True))
+            for connection in each.net_connections("tcp")
+        )
+    except psutil.Error:
+        return None
 
 
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        # A group's id is its leader's pid: each was started as a leader.
-        os.killpg(pid, number)
-
-
-def last_words(log: Path, lines: int = 20, most_bytes: int = 16384) -> str:
+def last_words(log: Path, lines: int = 20) -> str:
     """What a program's log says of its end: the first of its last lines that names a trouble, else the last one."""
+    if not log.exists():
+        return "it left no log"
+    said = last_lines(log, lines)
+    return next((line for line in said if TROUBLE.search(line)), said[-1]) if said else "it said nothing"
+
+
+def last_lines(log: Path, lines: int, most_bytes: int = 16384) -> tuple[str, ...]:
+    """The last lines of a program's log that say anything."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - most_bytes))
             text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        return "it left no log"
+    except OSError:
+        return ()
     said = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
-    if not said:
-        return "it said nothing"
-    found = next((line for line in said if TROUBLE.search(line)), said[-1])
-    return found if len(found) <= MOST_WORDS else found[: MOST_WORDS - 1] + "…"
+    return tuple(line if len(line) <= MOST_WORDS else line[: MOST_WORDS - 1] + "…" for line in said)
+
+
+def _environment() -> dict[str, str]:
+    """The daemon's own without the hub's token, which is nothing for an engine to have."""
+    return {name: value for name, value in os.environ.items() if name not in HUB_TOKENS}
+
+
+def _pidfd(pid: int) -> int | None:
+    """None where the system has none, or no such process."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _leads(pid: int) -> bool:
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid) == pid
+    return False
+
+
+def _has_members(group: int) -> bool:
+    """Whether any process of the group runs; one that has ended and that nobody has reaped does not count."""
+    for pid in psutil.pids():
+        with contextlib.suppress(ProcessLookupError):
+            if os.getpgid(pid) == group and identity(pid) is not None:
+                return True
+    return False

@@ -1,6 +1,8 @@
 """Processes are told apart, ended as groups, and quoted by what they said last."""
 
 import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -20,44 +22,124 @@ CHILD_OF_CHILD = (
 )
 
 
+SLEEPS = "import time; time.sleep(600)"
+PIDFDS = pytest.mark.parametrize("pidfds", [True, False], ids=["with pidfds", "without"])
+
+
+def run(code: str, folder: Path, child: str = "child") -> process.Process:
+    return process.spawn([sys.executable, "-c", code], folder / "log", process.Mark(folder, child))
+
+
+async def printed(folder: Path) -> int:
+    """The number that the process wrote."""
+    log = folder / "log"
+    return int(await anyio.to_thread.run_sync(lambda: wait_until(lambda: log.exists() and log.read_text().strip())))
+
+
+@pytest.fixture
+def without_pidfds(monkeypatch: pytest.MonkeyPatch, pidfds: bool) -> None:
+    if not pidfds:
+        monkeypatch.delattr(os, "pidfd_open")
+
+
+@PIDFDS
 @pytest.mark.anyio
-async def test_a_group_that_ignores_term_is_killed_whole(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    started = await process.spawn([sys.executable, "-c", CHILD_OF_CHILD], log)
-    child = int(await anyio.to_thread.run_sync(lambda: wait_until(lambda: log.read_text().strip())))
-    name, child_name = process.identity(started.pid), process.identity(child)
-    assert name is not None
+@pytest.mark.usefixtures("without_pidfds")
+async def test_a_group_that_ignores_term_is_ended_whole(tmp_path: Path) -> None:
+    started = run(CHILD_OF_CHILD, tmp_path)
+    child = await printed(tmp_path)
+    child_name = process.identity(child)
     assert child_name is not None
-    await process.end(started.pid, name, 0.1)
+    assert await started.end(0.1)
+    assert started.returncode == -signal.SIGKILL
+    assert process.identity(child) != child_name
+
+
+@PIDFDS
+@pytest.mark.anyio
+@pytest.mark.usefixtures("without_pidfds")
+async def test_children_that_outlived_their_leader_are_ended(tmp_path: Path) -> None:
+    started = run(CHILD_OF_CHILD, tmp_path)
+    child = await printed(tmp_path)
+    child_name = process.identity(child)
+    os.kill(started.pid, signal.SIGKILL)
     await started.wait()
-    assert process.identity(started.pid) != name
+    assert process.identity(child) == child_name
+    assert await started.end(0.1)
     assert process.identity(child) != child_name
 
 
 @pytest.mark.anyio
-async def test_children_that_outlived_their_leader_are_ended(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    started = await process.spawn([sys.executable, "-c", CHILD_OF_CHILD], log)
-    child = int(await anyio.to_thread.run_sync(lambda: wait_until(lambda: log.read_text().strip())))
-    name, child_name = process.identity(started.pid), process.identity(child)
-    started.kill()
-    await started.wait()
-    assert process.identity(child) == child_name
-    await process.end(started.pid, name, 0.1)
-    await anyio.to_thread.run_sync(lambda: wait_until(lambda: process.identity(child) != child_name))
+async def test_a_child_that_left_the_group_is_ended_with_it_and_another_childs_is_not(tmp_path: Path) -> None:
+    leaves = CHILD_OF_CHILD.replace(
+        "'import time; time.sleep(600)'])", "'import time; time.sleep(600)'], process_group=0)"
+    )
+    started, other = run(leaves, tmp_path), run(SLEEPS, tmp_path, "other")
+    child = await printed(tmp_path)
+    assert os.getpgid(child) == child
+    child_name = process.identity(child)
+    assert await started.end(0.1)
+    assert process.identity(child) != child_name
+    assert other.is_running
+    assert await other.end(5)
+
+
+@PIDFDS
+@pytest.mark.anyio
+@pytest.mark.usefixtures("without_pidfds")
+async def test_one_that_is_not_our_child_is_found_waited_for_and_ended(tmp_path: Path) -> None:
+    # Started by a process that has ended since, as by an earlier life of the daemon.
+    starter = (
+        "import sys, pathlib; from llmgwd import process\n"
+        "folder = pathlib.Path(sys.argv[1])\n"
+        f"started = process.spawn([sys.executable, '-c', {SLEEPS!r}], folder / 'log', process.Mark(folder, 'child'))\n"
+        "print(started.pid, started.identity)\n"
+    )
+    done = await anyio.run_process([sys.executable, "-c", starter, tmp_path])
+    pid, name = done.stdout.decode().split()
+    found = process.find(int(pid), name, process.Mark(tmp_path, "child"))
+    assert found is not None
+    assert found.is_running
+    with anyio.move_on_after(0.2) as waited:
+        await found.wait()
+    assert waited.cancelled_caught
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(found.end, 5)
+        assert await found.wait() is None
+    assert process.identity(found.pid) != name
 
 
 @pytest.mark.anyio
-async def test_a_pid_that_is_another_process_now_is_left_alone(tmp_path: Path) -> None:
-    other = await process.spawn([sys.executable, "-c", "import time; time.sleep(600)"], tmp_path / "log")
-    try:
-        await process.end(other.pid, "an earlier process", 0.1)
-        await process.end(other.pid, None, 0.1)
-        assert other.returncode is None
-        assert process.identity(other.pid) is not None
-    finally:
+async def test_a_pid_that_is_another_process_now_is_not_found(tmp_path: Path) -> None:
+    other = run(SLEEPS, tmp_path)
+    boot, _, start = other.identity.partition(":")
+    for name in (f"{boot}:{int(start) - 1}", f"another-boot:{start}", ""):
+        assert process.find(other.pid, name, process.Mark(tmp_path, "child")) is None
+    assert other.is_running
+    await other.end(5)
+
+
+@pytest.mark.anyio
+async def test_what_bears_the_mark_is_ended_but_what_is_kept(tmp_path: Path) -> None:
+    stray, kept = run(SLEEPS, tmp_path, "stray"), run(SLEEPS, tmp_path, "kept")
+    (tmp_path / "elsewhere").mkdir()
+    elsewhere = run(SLEEPS, tmp_path / "elsewhere", "stray")
+    await process.end_marked(tmp_path, 5, keep={"kept"})
+    assert [each.is_running for each in (stray, kept, elsewhere)] == [False, True, True]
+    await kept.end(5)
+    await elsewhere.end(5)
+
+
+def test_who_listens_is_told(tmp_path: Path) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert process.listens(os.getpid(), port) is True
+        other = subprocess.Popen([sys.executable, "-c", SLEEPS])
+        assert process.listens(other.pid, port) is False
         other.kill()
-        await other.wait()
+        other.wait()
 
 
 def test_identity_is_stable_and_none_for_what_is_gone() -> None:

@@ -7,10 +7,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from llmgw_ctl.render.models import readiness
+from llmgw_ctl.render.models import in_crash_loop, readiness
 from llmgw_ctl.render.screen import Listing, facts, state, text
 from llmgw_ctl.render.words import counted, duration, moment, percent
-from llmgwd.protocol.views import EventView, StatusView
+from llmgwd.protocol.views import EventView, ReplicaView, StatusView
 
 
 def house(status: StatusView) -> RenderableType:
@@ -24,6 +24,7 @@ def house(status: StatusView) -> RenderableType:
         ("canaries", _canaries(status)),
         ("jobs", _jobs(status)),
     ]
+    rows.extend(("crash loop", _crash_loop(each)) for model in status.models for each in in_crash_loop(model))
     return Group(title, facts(rows))
 
 
@@ -31,6 +32,12 @@ def _models(status: StatusView) -> RenderableType:
     if not status.models:
         return text("none; add one with `llmgw ctl model add NAME --repo ORG/REPO`", "dim")
     return _lines([text(model.name), readiness(model)] for model in status.models)
+
+
+def _crash_loop(replica: ReplicaView) -> RenderableType:
+    """What a person needs to find out why: the last failure, and what the engine said."""
+    said = [text(f"  {line}", "dim") for line in replica.last_lines]
+    return Group(Text.assemble(text(replica.id, "bold"), "  ", text(replica.detail)), *said, text(f"  {replica.log}"))
 
 
 def _canaries(status: StatusView) -> RenderableType:

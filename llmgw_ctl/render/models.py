@@ -41,9 +41,16 @@ def readiness(model: ModelView) -> Text:
         return text(f"adding {figures}", "yellow")
     if model.ready >= model.wanted:
         return text(f"ready {figures}", "green")
+    if in_crash_loop(model):
+        return text(f"crash loop {figures}", "red")
     if any(replica.state is ReplicaState.FAILED for replica in model.replicas):
         return text(f"failed {figures}", "red")
     return text(f"starting {figures}", "yellow")
+
+
+def in_crash_loop(model: ModelView) -> list[ReplicaView]:
+    """Its replicas that fail again and again."""
+    return [replica for replica in model.replicas if replica.state is ReplicaState.CRASH_LOOP]
 
 
 def model_page(model: ModelView) -> RenderableType:
@@ -95,6 +102,8 @@ def _replica(replica: ReplicaView) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = []
     if replica.detail:
         rows.append(("", replica.detail))
+    if replica.last_lines:
+        rows.append(("said", Group(*(text(line) for line in replica.last_lines))))
     if replica.log:
         rows.append(("log", replica.log))
     return Group(head, facts(rows, indent=6)) if rows else head

@@ -37,6 +37,7 @@ STYLES = {
     "absent": "dim",
     "stopped": "dim",
     "failed": "red",
+    "crash_loop": "red",
     "worse": "red",
     "rolled_back": "red",
 }

@@ -57,6 +57,8 @@ def replica_view(replica: Replica) -> ReplicaView:
         revision=replica.spec.origin.revision,
         log=str(replica.log),
         detail=replica.detail,
+        failures=replica.failures,
+        last_lines=replica.said,
     )
 
 

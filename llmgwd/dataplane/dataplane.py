@@ -63,6 +63,7 @@ class Dataplane:
         """Writes what was counted; to be called in a transaction."""
         self.tally.save()
         self.bench.save()
+        self._store.processes.save_reports(self.link.last_reports)
 
     def forget(self, canary: str) -> None:
         """Saves and drops what was counted of a canary that ended; to be called in a transaction."""

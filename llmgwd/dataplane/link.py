@@ -1,7 +1,8 @@
 """The daemon's end of the link to its gateway workers: routes out and acknowledged, samples in exactly once."""
 
 import logging
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,8 @@ from llmgwd.protocol.samples import Arm
 log = logging.getLogger(__name__)
 
 SEND_WITHIN_S = 5.0
+HELLO_BYTES = 65536
+MOST_LISTENERS = 64
 
 _decode = msgspec.msgpack.Decoder(FromWorker).decode
 _encode = msgspec.msgpack.encode
@@ -63,32 +66,64 @@ class Load:
 
 
 class Link:
-    """Owns the link socket. `take` and `totals` get each sample once, however often a worker sends it."""
+    """Owns the link socket. `take` and `totals` get each sample once, however often a worker sends it.
 
-    def __init__(self, path: Path, take: Callable[[Report], None], totals: Totals) -> None:
+    `take_listeners` gets a worker's pid and the file descriptors of its listening sockets, which are its to close.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        take: Callable[[Report], None],
+        totals: Totals,
+        take_listeners: Callable[[int, list[int]], None] | None = None,
+    ) -> None:
         self._path = path
         self._take = take
         self._totals = totals
+        self._take_listeners = take_listeners or _close_all
         self._workers: set[Worker] = set()
-        self._routes = Routes(version=0)
+        self._routes: Routes | None = None
+        """None until the first are pushed: a worker of an earlier life serves by those it has."""
         self._places: dict[str, tuple[str, Arm]] = {}
         """Model and arm of each replica in the table, and of those that left it while they had requests."""
         self._last_seq: dict[str, int] = {}
         self._greeted: set[int] = set()
-        """Pids of all that ever said hello, and so may follow a table of ours."""
+        """Pids of all that ever said hello, and so may follow a table of ours or of an earlier life."""
+        self._heard_at: dict[str, float] = {}
         self._changed = anyio.Event()
+        self._scope = anyio.CancelScope()
 
     @property
     def workers(self) -> list[Worker]:
         return list(self._workers)
 
+    @property
+    def last_reports(self) -> Mapping[str, int]:
+        """By worker, the last report that was taken."""
+        return self._last_seq
+
+    def heard_at(self, replica: str) -> float:
+        """When a worker last said that this replica answered or went on to, on the loop's clock."""
+        return self._heard_at.get(replica, float("-inf"))
+
+    def resume(self, worker: str, pid: int, last_report: int) -> None:
+        """Expects a worker of an earlier life, whose samples up to that report are saved."""
+        self._greeted.add(pid)
+        self._last_seq[worker] = last_report
+
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Listens until cancelled."""
+        """Listens until `close`."""
         self._path.unlink(missing_ok=True)
         listener = await anyio.create_unix_listener(self._path, mode=0o600)
-        async with listener:
-            task_status.started()
-            await listener.serve(self._talk)
+        with self._scope:
+            async with listener:
+                task_status.started()
+                await listener.serve(self._talk)
+
+    def close(self) -> None:
+        """Hears and takes no more; workers serve on by the routes they have."""
+        self._scope.cancel()
 
     async def push(self, routes: Routes) -> None:
         """Makes this the table, for the workers there are and those that come. `applied` tells when it holds."""
@@ -96,6 +131,7 @@ class Link:
         self._totals.follow(routes)
         left = {replica: place for replica, place in self._places.items() if self._in_flight(replica)}
         self._places = {**left, **_places(routes)}
+        self._heard_at = {replica: at for replica, at in self._heard_at.items() if replica in self._places}
         for worker in self.workers:
             await self._send(worker, routes)
 
@@ -120,14 +156,20 @@ class Link:
                 await self._next_change()
         return self._in_flight(replica)
 
-    async def connected(self, count: int) -> None:
-        """Waits until that many workers follow the present table."""
-        while sum(worker.applied >= self._routes.version for worker in self._workers) < count:
+    async def connected(self, count: int, apart_from: Collection[int] = ()) -> None:
+        """Waits until that many workers follow the present table, those of the pids `apart_from` not counted."""
+        while self._following(apart_from) < count:
+            await self._next_change()
+
+    async def said_hello(self, pids: Collection[int]) -> None:
+        """Waits until each of these workers is connected."""
+        while not {worker.pid for worker in self._workers}.issuperset(pids):
             await self._next_change()
 
     def load(self) -> dict[tuple[str, Arm], Load]:
         """What each arm has to do, as last reported; those in the table are there with zeros too."""
-        loads = {(model.name, arm): Load() for model in self._routes.models for arm in _arms(model)}
+        models = self._routes.models if self._routes is not None else ()
+        loads = {(model.name, arm): Load() for model in models for arm in _arms(model)}
         for worker in self._workers:
             for replica, count in worker.in_flight.items():
                 place = self._places.get(replica)
@@ -141,6 +183,19 @@ class Link:
         """Tells every worker to finish what it has and exit."""
         for worker in self.workers:
             await self._send(worker, Finish(float(drain_s)))
+
+    async def finish_replaced(self, pid: int, drain_s: float) -> bool:
+        """Tells one worker to finish while others listen in its place; False when it is not connected."""
+        found = [worker for worker in self._workers if worker.pid == pid]
+        for worker in found:
+            await self._send(worker, Finish(float(drain_s), is_replaced=True))
+        return bool(found)
+
+    def _following(self, apart_from: Collection[int]) -> int:
+        routes = self._routes
+        if routes is None:
+            return 0
+        return sum(each.applied >= routes.version and each.pid not in apart_from for each in self._workers)
 
     def _behind(self, version: int, running: Collection[int]) -> set[int]:
         following = {worker.pid for worker in self._workers if worker.applied >= version}
@@ -167,32 +222,48 @@ class Link:
             await worker.stream.aclose()
 
     async def _talk(self, stream: anyio.abc.SocketStream) -> None:
+        assert isinstance(stream, anyio.abc.UNIXSocketStream)
         reader = FrameReader()
         worker: Worker | None = None
+        listeners: list[int] = []
         try:
             async with stream:
+                hello, listeners = await stream.receive_fds(HELLO_BYTES, MOST_LISTENERS)
+                for payload in reader.feed(hello):
+                    worker = await self._receive(stream, worker, _decode(payload), listeners)
                 async for data in stream:
                     for payload in reader.feed(data):
                         worker = await self._receive(stream, worker, _decode(payload))
+        except anyio.EndOfStream:
+            pass
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         except (FrameError, msgspec.ValidationError, msgspec.DecodeError) as error:
             log.error("a gateway worker does not speak the link protocol: %s", error)
         finally:
+            _close_all(0, listeners)
             if worker is not None:
                 self._workers.discard(worker)
                 self._announce()
 
     async def _receive(
-        self, stream: anyio.abc.SocketStream, worker: Worker | None, message: FromWorker
+        self,
+        stream: anyio.abc.SocketStream,
+        worker: Worker | None,
+        message: FromWorker,
+        listeners: list[int] | None = None,
     ) -> Worker | None:
         if isinstance(message, WorkerHello):
+            if listeners:
+                self._take_listeners(message.pid, listeners[:])
+                listeners.clear()
             if message.version != LINK_VERSION:
                 raise FrameError(f"it speaks version {message.version}, this daemon {LINK_VERSION}")
             worker = Worker(message.worker, message.pid, stream)
             self._workers.add(worker)
             self._greeted.add(worker.pid)
-            await self._send(worker, self._routes)
+            if self._routes is not None:
+                await self._send(worker, self._routes)
         elif worker is None:
             raise FrameError("it did not say hello first")
         elif isinstance(message, RoutesApplied):
@@ -206,11 +277,17 @@ class Link:
     async def _take_report(self, worker: Worker, report: Report) -> None:
         worker.in_flight = report.in_flight
         worker.lines = report.lines
+        self._heard_at.update(dict.fromkeys(report.heard, anyio.current_time()))
         if report.seq > self._last_seq.get(worker.name, 0):
             self._last_seq[worker.name] = report.seq
             self._take(report)
             self._totals.add(report.samples)
         await self._send(worker, ReportTaken(report.seq))
+
+
+def _close_all(_: int, descriptors: list[int]) -> None:
+    for each in descriptors:
+        os.close(each)
 
 
 def _arms(model: ModelRoute) -> dict[Arm, ArmRoute]:

@@ -1,48 +1,65 @@
-"""The fleet: every replica, started, watched, restarted and stopped."""
+"""The fleet: every replica, started or found running, watched, restarted and stopped."""
 
 import logging
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 import httpx2
 
 from llmgwd import process
+from llmgwd.domain.catalog import CANARY_SUFFIX
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.processes import ProcessKind, ProcessRecords
 from llmgwd.engines import probe
-from llmgwd.engines.ports import free_port
-from llmgwd.engines.replica import Replica, ReplicaSpec
+from llmgwd.engines.ports import free_port, is_taken
+from llmgwd.engines.pulse import until_hung
+from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
+from llmgwd.engines.restarts import CRASH_LOOP_FAILURES, failures_in_a_row, pause_s
 from llmgwd.engines.templates import command
 from llmgwd.protocol.states import ReplicaState
 
 HOST = "127.0.0.1"
 STOP_GRACE_S = 10.0
 FIRST_ANSWER_TIMEOUT_S = 120.0
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-STEADY_S = 60.0
-"""A replica that served this long has its pauses start anew."""
 KEPT_LOGS = 100
+LAST_LINES = 5
+"""Of its log, shown with a replica that fails."""
 
 log = logging.getLogger(__name__)
 
 
 class Fleet:
-    """Starts replicas and keeps them running until they are stopped. `changed` is called when one comes or goes."""
+    """Starts replicas and keeps them running until they are stopped.
+
+    `changed` is called when one comes or goes; `heard_at` gives when, on the loop's clock, the gateway last had
+    anything from a replica. With `outlives` they run on when the daemon is torn down, for its next life.
+    """
 
     def __init__(
-        self, logs: Path, tasks: anyio.abc.TaskGroup, changed: Callable[[], None], env: Mapping[str, str]
+        self,
+        state: Path,
+        tasks: anyio.abc.TaskGroup,
+        records: ProcessRecords,
+        changed: Callable[[], None],
+        heard_at: Callable[[str], float],
+        *,
+        outlives: bool = False,
     ) -> None:
-        """`env` is what every replica's environment has besides the daemon's own."""
-        self._logs = logs
+        self._state = state
+        self._logs = state / "logs"
         self._tasks = tasks
+        self._records = records
         self._changed = changed
-        self._env = env
+        self._heard_at = heard_at
         self._replicas: dict[str, Replica] = {}
         self._change = anyio.Event()
+        self._outlives = outlives
 
     def all(self) -> list[Replica]:
         return list(self._replicas.values())
@@ -61,12 +78,42 @@ class Fleet:
         """
         name = re.sub(r"[^A-Za-z0-9.-]", "_", spec.model)
         replica_id = f"{name}-{secrets.token_hex(3)}"
-        port = free_port(HOST, {each.port for each in self._replicas.values()})
-        replica = Replica(replica_id, spec.model, spec, HOST, port, self._logs / f"{replica_id}.log")
-        self._replicas[replica_id] = replica
+        replica = Replica(replica_id, spec.model, spec, HOST, self._free_port(), self._logs / f"{replica_id}.log")
+        replica.keep_trying = keep_trying
+        self._begin(replica)
         _remove_old_logs(self._logs, {each.log for each in self._replicas.values()})
-        self._tasks.start_soon(self._keep, replica, keep_trying)
         return replica
+
+    async def adopt(self) -> list[Replica]:
+        """Goes on with the replicas of an earlier life of the daemon that still run; the others are forgotten.
+
+        One that served stays ready, and is probed at once. A canary's gets nothing before it has answered (K3), nor
+        does one that did not serve yet or does not listen.
+        """
+        for record in self._records.all(ProcessKind.REPLICA):
+            replica, found = read(record), process.find(record.pid, record.identity, self._mark(record.id))
+            if replica is None or found is None:
+                # What of it still runs bears its mark.
+                self._records.forget(record.id)
+                continue
+            replica.process = found
+            replica.keep_trying = replica.was_ready
+            is_canarys = replica.owner.endswith(CANARY_SUFFIX)
+            if replica.was_ready and not is_canarys and await self._still_owns_port(replica):
+                replica.state = ReplicaState.READY
+            log.info("replica found running id=%s pid=%d state=%s", replica.id, found.pid, replica.state)
+            self._begin(replica)
+        return self.all()
+
+    def _begin(self, replica: Replica) -> None:
+        self._replicas[replica.id] = replica
+        self._tasks.start_soon(self._keep, replica)
+
+    def _mark(self, replica_id: str) -> process.Mark:
+        return process.Mark(self._state, replica_id)
+
+    def _free_port(self) -> int:
+        return free_port(HOST, {each.port for each in self._replicas.values()})
 
     async def ensure_ready(self, replica: Replica, within_s: float = float("inf")) -> None:
         """Waits until it answers requests. Raises LlmgwError when it does not come to that, or not in time."""
@@ -82,6 +129,7 @@ class Fleet:
     def give(self, replica: Replica, owner: str) -> None:
         """Makes a replica another row's, as it runs."""
         replica.owner = owner
+        self._write_down(replica)
 
     def drain(self, replica: Replica) -> None:
         """Takes it out of what is ready, for good; it runs on until `stop`."""
@@ -111,55 +159,91 @@ class Fleet:
         except LlmgwError as error:
             log.error("%s", error.message)
 
-    async def _keep(self, replica: Replica, keep_trying: bool) -> None:
-        """The replica's whole life. Whatever happens, its process is ended when this returns."""
+    async def _keep(self, replica: Replica) -> None:
+        """The replica's whole life. When this returns its process is ended, unless it outlives the daemon."""
+        is_left = False
         try:
             with replica.scope:
-                await self._keep_up(replica, keep_trying)
+                await self._keep_up(replica)
+        except anyio.get_cancelled_exc_class():
+            # Not by `stop`, which cancels no more than its scope.
+            is_left = self._outlives
+            raise
         finally:
-            with anyio.CancelScope(shield=True):
-                await self._end(replica)
+            if not is_left:
+                with anyio.CancelScope(shield=True):
+                    await self._end(replica)
             if replica.failure is None:
                 replica.failure = LlmgwError("stopped", f"{replica.id} was stopped")
             replica.ended.set()
             self._announce()
 
-    async def _keep_up(self, replica: Replica, keep_trying: bool) -> None:
-        pause_s = FIRST_PAUSE_S
+    async def _keep_up(self, replica: Replica) -> None:
         while not replica.is_leaving:
-            since = anyio.current_time()
+            ready_at: float | None = None
             try:
-                await self._bring_up(replica)
-                keep_trying = True
-                since = anyio.current_time()
-                await self._until_it_ends(replica)
+                # One that was found serving is: its first probe says whether that still holds.
+                is_found = replica.state is ReplicaState.READY
+                if not is_found:
+                    await self._bring_up(replica)
+                ready_at = anyio.current_time()
+                trouble = await self._trouble(replica, probe_at_once=is_found)
             except LlmgwError as error:
-                await self._end(replica)
-                replica.detail = error.message
-                log.warning("replica failed id=%s why=%s", replica.id, error.message)
-                if not keep_trying:
-                    replica.failure = error
-                self._set(replica, ReplicaState.FAILED)
-                if not keep_trying:
-                    return
-            if anyio.current_time() - since > STEADY_S:
-                pause_s = FIRST_PAUSE_S
-            await anyio.sleep(pause_s)
-            pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
-            self._set(replica, ReplicaState.STARTING)
+                trouble = error
+            except Exception as error:
+                log.exception("replica failed unexpectedly id=%s", replica.id)
+                trouble = LlmgwError("unexpected", f"{type(error).__name__}: {error}", hint="see the daemon's log")
+            served_s = 0.0 if ready_at is None else anyio.current_time() - ready_at
+            replica.failures = failures_in_a_row(replica.failures, served_s)
+            await self._fail(replica, trouble)
+            if replica.failure is not None:
+                return
+            await anyio.sleep(pause_s(replica.failures))
+            if replica.state is not ReplicaState.CRASH_LOOP:
+                self._set(replica, ReplicaState.STARTING)
+
+    async def _trouble(self, replica: Replica, *, probe_at_once: bool) -> LlmgwError:
+        """Why it serves no more, once that is so."""
+        found: list[LlmgwError] = []
+        async with anyio.create_task_group() as tasks:
+
+            async def ends() -> None:
+                found.append(await self._until_it_ends(replica))
+                tasks.cancel_scope.cancel()
+
+            async def hangs() -> None:
+                found.append(await until_hung(replica, self._heard_at, at_once=probe_at_once))
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(ends)
+            tasks.start_soon(hangs)
+        return found[0]
+
+    async def _fail(self, replica: Replica, error: LlmgwError) -> None:
+        """Takes it out of the routes, then ends what is left of it."""
+        replica.said = process.last_lines(replica.log, LAST_LINES)
+        replica.detail = error.message
+        if replica.keep_trying:
+            times = f"failed {replica.failures} times in a row, " if replica.failures > 1 else ""
+            replica.detail += f"; {times}starts again in {pause_s(replica.failures):g} s"
+        log.warning("replica failed id=%s why=%s", replica.id, replica.detail)
+        is_loop = replica.failures >= CRASH_LOOP_FAILURES
+        self._set(replica, ReplicaState.CRASH_LOOP if is_loop else ReplicaState.FAILED)
+        await self._end(replica)
+        if not replica.keep_trying:
+            replica.failure = error
+            self._announce()
 
     async def _bring_up(self, replica: Replica) -> None:
-        """Starts the process and waits for its first answer. Raises LlmgwError, and nothing else."""
-        try:
-            await self._start(replica)
-        except LlmgwError:
-            raise
-        except Exception as error:
-            log.exception("replica failed unexpectedly id=%s", replica.id)
-            raise LlmgwError("unexpected", f"{type(error).__name__}: {error}", hint="see the daemon's log") from error
+        """Starts the process, unless it runs, and waits for its first answer. Raises LlmgwError."""
+        if replica.process is None:
+            self._spawn(replica)
+        await self._until_ready(replica)
 
-    async def _start(self, replica: Replica) -> None:
+    def _spawn(self, replica: Replica) -> None:
         spec = replica.spec
+        if is_taken(replica.host, replica.port):
+            replica.port = self._free_port()
         values = {
             "path": os.fspath(spec.path),
             "name": spec.served_name,
@@ -170,25 +254,39 @@ class Fleet:
         }
         argv = command(spec.engine, spec.engine_args, values)
         try:
-            # Cancelled in the middle, there would be a process that nobody knows.
-            with anyio.CancelScope(shield=True):
-                started = await process.spawn(argv, replica.log, {**spec.engine.env, **self._env})
-                replica.process, replica.identity = started, process.identity(started.pid)
+            replica.process = process.spawn(argv, replica.log, self._mark(replica.id), spec.engine.env)
         except OSError as error:
             raise LlmgwError("engine_missing", f"{argv[0]} cannot be started: {error.strerror}") from error
+        self._write_down(replica)
+
+    async def _until_ready(self, replica: Replica) -> None:
+        spec = replica.spec
+        assert replica.process is not None
         with anyio.move_on_after(spec.engine.ready_timeout_s):
             async with probe.client(replica.address) as engine:
                 await self._until_healthy(replica, engine)
                 await probe.complete(engine, spec.served_name, 1, FIRST_ANSWER_TIMEOUT_S)
             self._check_alive(replica)
-            replica.detail = ""
+            if not await self._still_owns_port(replica):
+                raise LlmgwError("port_taken", f"something else answers at {replica.address}", hint=_see(replica))
+            replica.detail, replica.said = "", ()
+            replica.keep_trying = replica.was_ready = True
+            self._write_down(replica)
             if not replica.is_leaving:
                 self._set(replica, ReplicaState.READY)
-            log.info("replica ready id=%s pid=%d address=%s", replica.id, started.pid, replica.address)
+            log.info("replica ready id=%s pid=%d address=%s", replica.id, replica.process.pid, replica.address)
             return
         raise LlmgwError(
             "not_ready", f"{replica.id} was not ready within {spec.engine.ready_timeout_s:g} s", hint=_see(replica)
         )
+
+    async def _still_owns_port(self, replica: Replica) -> bool:
+        """Whether it is this replica that listens at its address, as far as that was ever to be told."""
+        assert replica.process is not None
+        listens = await anyio.to_thread.run_sync(process.listens, replica.process.pid, replica.port)
+        # Some engines are no more than a client of what really listens: a container's, for one.
+        did, replica.owns_port = replica.owns_port, listens is True
+        return listens is not False or not did
 
     async def _until_healthy(self, replica: Replica, engine: httpx2.AsyncClient) -> None:
         while not await probe.is_healthy(engine, replica.spec.engine.health):
@@ -198,34 +296,44 @@ class Fleet:
 
     def _check_alive(self, replica: Replica) -> None:
         assert replica.process is not None
-        if replica.process.returncode is not None:
-            said = process.last_words(replica.log)
-            raise LlmgwError(
-                "engine_ended",
-                f"the engine ended with status {replica.process.returncode} before it was ready: {said}",
-                hint=_see(replica),
-            )
+        if not replica.process.is_running:
+            raise self._ended(replica, replica.process.returncode, " before it was ready")
 
-    async def _until_it_ends(self, replica: Replica) -> None:
-        """Raises LlmgwError when its process has ended by itself."""
+    async def _until_it_ends(self, replica: Replica) -> LlmgwError:
         assert replica.process is not None
-        status = await replica.process.wait()
-        said = process.last_words(replica.log)
-        raise LlmgwError("engine_ended", f"the engine ended with status {status}: {said}", hint=_see(replica))
+        return self._ended(replica, await replica.process.wait(), "")
+
+    def _ended(self, replica: Replica, status: int | None, when: str) -> LlmgwError:
+        """`status` is None for a process that an earlier life of the daemon started."""
+        how = "ended" if status is None else f"ended with status {status}"
+        return LlmgwError(
+            "engine_ended", f"the engine {how}{when}: {process.last_words(replica.log)}", hint=_see(replica)
+        )
 
     async def _end(self, replica: Replica) -> None:
         """Ends what is left of the process group; it stays the replica's when it does not end."""
         if replica.process is None:
             return
-        if not await process.end(replica.process.pid, replica.identity, STOP_GRACE_S):
+        if not await replica.process.end(STOP_GRACE_S):
             log.error("process does not end id=%s pid=%d", replica.id, replica.process.pid)
             return
-        with anyio.move_on_after(process.KILL_WAIT_S):
-            await replica.process.wait()
-        replica.process = replica.identity = None
+        replica.process = None
+        # What stays written is seen to be gone at the next start.
+        self._write(replica, lambda: self._records.forget(replica.id))
+
+    def _write_down(self, replica: Replica) -> None:
+        """What cannot be written serves all the same, and is found by its mark and ended at the next start."""
+        if replica.process is not None:
+            self._write(replica, lambda: self._records.put(written(replica)))
+
+    def _write(self, replica: Replica, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception:
+            log.exception("a replica's process could not be noted id=%s", replica.id)
 
     def _set(self, replica: Replica, state: ReplicaState) -> None:
-        if replica.is_leaving and state in (ReplicaState.STARTING, ReplicaState.FAILED):
+        if replica.is_leaving and state is not ReplicaState.STOPPED:
             state = ReplicaState.DRAINING
         replica.state = state
         self._announce()

@@ -20,8 +20,14 @@ def free_port(host: str, taken: Container[int]) -> int:
     raise LlmgwError("no_port", f"no port between {FIRST} and {LAST} is free on {host}")
 
 
-def _binds(host: str, port: int) -> bool:
+def is_taken(host: str, port: int) -> bool:
+    """Whether somebody listens there; connections that ended a moment ago do not count."""
+    return not _binds(host, port, over_old_connections=True)
+
+
+def _binds(host: str, port: int, *, over_old_connections: bool = False) -> bool:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, over_old_connections)
         try:
             probe.bind((host, port))
         except OSError:

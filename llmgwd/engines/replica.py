@@ -1,14 +1,18 @@
 """One replica: a running engine and what is known of it."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
-import anyio.abc
+import msgspec
 
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.processes import ProcessKind, ProcessRecord
 from llmgwd.engines.templates import Engine, slots
+from llmgwd.process import Process
 from llmgwd.protocol.states import ReplicaState
 
 
@@ -28,6 +32,14 @@ class ReplicaSpec:
         """Requests that it decodes at once; None: not known."""
         return slots(self.engine, self.engine_args)
 
+    def runs_like(self, other: "ReplicaSpec") -> bool:
+        """Whether the running engine of one is as good as the other's: a canary's becomes its model's."""
+        return self._runs == other._runs
+
+    @property
+    def _runs(self) -> tuple[object, ...]:
+        return self.served_name, self.origin, self.path, self.engine.argv, self.engine.env, self.engine_args
+
 
 @dataclass
 class Replica:
@@ -40,13 +52,21 @@ class Replica:
     port: int
     log: Path
     state: ReplicaState = ReplicaState.STARTING
+    keep_trying: bool = False
+    """Whether a start that fails is tried again; one that was ready is restarted in any case."""
+    was_ready: bool = False
+    owns_port: bool = False
+    """Whether it was seen to be this process that listens at the address."""
     is_leaving: bool = False
     """Drained or stopped: it is never ready again and not restarted."""
     detail: str = ""
+    said: tuple[str, ...] = ()
+    """The last lines of its log when it last failed, until it is ready again."""
+    failures: int = 0
+    """In a row."""
     failure: LlmgwError | None = None
     """Why its first start came to nothing."""
-    process: anyio.abc.Process | None = None
-    identity: str | None = None
+    process: Process | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ended: anyio.Event = field(default_factory=anyio.Event)
     """Set when its keeper is through and its process has ended."""
@@ -59,3 +79,43 @@ class Replica:
     @property
     def pid(self) -> int | None:
         return self.process.pid if self.process else None
+
+
+class _About(msgspec.Struct, frozen=True):
+    """What is written down of a replica beside its process."""
+
+    owner: str
+    spec: ReplicaSpec
+    host: str
+    port: int
+    log: Path
+    was_ready: bool
+    owns_port: bool
+
+
+def _read_path(kind: type, value: Any) -> Any:
+    return kind(value)
+
+
+_encode = msgspec.json.Encoder(enc_hook=os.fspath).encode
+_decode = msgspec.json.Decoder(_About, dec_hook=_read_path).decode
+
+
+def written(replica: Replica) -> ProcessRecord:
+    """What the next life of the daemon needs to go on with it."""
+    assert replica.process is not None
+    about = _About(
+        replica.owner, replica.spec, replica.host, replica.port, replica.log, replica.was_ready, replica.owns_port
+    )
+    return ProcessRecord(replica.id, ProcessKind.REPLICA, replica.process.pid, replica.process.identity, _encode(about))
+
+
+def read(record: ProcessRecord) -> Replica | None:
+    """The replica without its process; None for what another version wrote."""
+    try:
+        about = _decode(record.about)
+    except msgspec.MsgspecError:
+        return None
+    replica = Replica(record.id, about.owner, about.spec, about.host, about.port, about.log)
+    replica.was_ready, replica.owns_port = about.was_ready, about.owns_port
+    return replica

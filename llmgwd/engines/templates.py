@@ -26,6 +26,10 @@ class Engine(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     slots: int | None = None
     """Requests that it decodes at once when its command line does not say; None: not known."""
+    probe_every_s: float = 30.0
+    """How often a replica that has no requests is asked for a token."""
+    probe_timeout_s: float = 60.0
+    """How long it may take to answer that."""
 
 
 PRESETS: dict[str, Engine] = {

@@ -103,7 +103,7 @@ class ClientConnection(asyncio.Protocol):
                 self._refuse_and_close(too_much_ahead(self._gateway.settings.ahead_bytes))
                 return
             self._advance()
-        if self._gateway.is_finishing:
+        if self._gateway.closes_idle:
             self.close_if_idle()
 
     def refuse(self, refusal: RefusedError, head: RequestHead | None) -> bool:

@@ -236,6 +236,7 @@ class Exchange(Passage):
         if self._has_moved or carried_at != self._carried_at:
             self._has_moved = False
             self._carried_at = carried_at
+            self._heard()
             self._deadline = now + self._gateway.settings.reply_timeout_s
         elif now >= self._deadline:
             self._time_out()
@@ -282,12 +283,18 @@ class Exchange(Passage):
         if self._has_ended:
             return
         self._has_ended = True
+        self._heard()
         self._leave_replica()
         try:
             self._account(outcome)
         finally:
             # Whatever became of the count, the client's next request is not held up by it.
             self._client.exchange_done(keep=self._writer.keeps_alive)
+
+    def _heard(self) -> None:
+        """Notes that the replica works; an error that it answers with shows no such thing."""
+        if self._replica is not None and 0 < self._status < 500:
+            self._replica.heard = True
 
     def _account(self, outcome: Outcome) -> None:
         choice = self._choice

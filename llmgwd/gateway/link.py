@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import cast
 
@@ -26,10 +27,18 @@ _decode = msgspec.msgpack.Decoder(ToWorker).decode
 class Link(asyncio.Protocol):
     """Keeps the connection to the daemon and speaks on it."""
 
-    def __init__(self, gateway: Gateway, path: Path, on_finish: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        path: Path,
+        on_finish: Callable[[Finish], None],
+        listeners: Callable[[], Collection[socket.socket]],
+    ) -> None:
+        """`listeners` gives the sockets that the worker listens on at that moment."""
         self._gateway = gateway
         self._path = path
         self._on_finish = on_finish
+        self._listeners = listeners
         self._reports = Reports(gateway)
         self._transport: asyncio.Transport | None = None
         self._frames = FrameReader()
@@ -90,13 +99,19 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.write(frame(_encode(message)))
 
+    def _say_hello(self, transport: asyncio.Transport) -> None:
+        """The first words on a link, which nothing can be in the way of, with the listening sockets."""
+        hello = frame(_encode(WorkerHello(worker=self._gateway.settings.worker_id, pid=os.getpid())))
+        with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as link:
+            socket.send_fds(link, [hello], [listener.fileno() for listener in self._listeners()])
+
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         _log.info("link up path=%s", self._path)
         self._transport = cast(asyncio.Transport, transport)
         self._frames = FrameReader()
-        self._say(WorkerHello(worker=self._gateway.settings.worker_id, pid=os.getpid()))
+        self._say_hello(self._transport)
         again = self._reports.linked()
         if again is not None:
             self._say(again)
@@ -128,5 +143,5 @@ class Link(asyncio.Protocol):
                 # What drained while that one was on its way is told at once, not in half a second.
                 if self._gateway.has_drained:
                     self.report()
-            case Finish(drain_s):
-                self._on_finish(drain_s)
+            case Finish():
+                self._on_finish(message)

@@ -49,7 +49,8 @@ class Reports:
         in_flight = gateway.in_flight()
         lines = tuple(LineLength(*key, waiting) for key, waiting in gateway.lines.lengths().items())
         is_same = in_flight == self._told_in_flight and lines == self._told_lines
-        if is_same and not gateway.ledger and not gateway.loads and not gateway.has_drained:
+        is_told = not gateway.ledger and not gateway.loads and not gateway.has_drained and not gateway.has_heard
+        if is_same and is_told:
             return None
         self._seq += 1
         gateway.forget_drained()
@@ -63,5 +64,6 @@ class Reports:
             looks=gateway.ledger.looks.take(),
             loads=gateway.loads.take(),
             lines=lines,
+            heard=gateway.take_heard(),
         )
         return self._unacknowledged

@@ -36,6 +36,8 @@ class Gateway:
         self.excess: set[ClientConnection] = set()
         """Connections over the limit, each until it has read that it is one."""
         self.is_finishing = False
+        self.closes_idle = False
+        """While it finishes: whether a connection without a request is closed, or may bring one more."""
         self.drained: Callable[[], None] = lambda: None
         """Called when a replica that left the table has no request left."""
         self.emptied: Callable[[], None] = lambda: None
@@ -87,6 +89,17 @@ class Gateway:
             counts[replica.id] = counts.get(replica.id, 0) + replica.in_flight
         return counts
 
+    def take_heard(self) -> tuple[str, ...]:
+        """The ids of the replicas that were heard of since this was last asked."""
+        heard = [replica for replica in self._fleet.values() if replica.heard]
+        for replica in heard:
+            replica.heard = False
+        return tuple(replica.id for replica in heard)
+
+    @property
+    def has_heard(self) -> bool:
+        return any(replica.heard for replica in self._fleet.values())
+
     @property
     def has_drained(self) -> bool:
         """Whether a replica's last request ended since it left the table, and no report has told of it."""
@@ -107,10 +120,11 @@ class Gateway:
         if self.table is not None:
             self.loads.measure(self.table)
 
-    def finish(self) -> None:
-        """From now on connections close with their present request; idle ones at once."""
+    def finish(self, *, closes_idle: bool = True) -> None:
+        """From now on connections close with their present request; idle ones at once, or with their next."""
         self.is_finishing = True
-        for client in list(self.clients):
+        self.closes_idle = closes_idle
+        for client in list(self.clients) if closes_idle else ():
             client.close_if_idle()
 
     def turn_away(self) -> None:

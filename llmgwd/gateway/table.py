@@ -23,6 +23,7 @@ class Replica:
         "_held_s",
         "_since",
         "counts_usage",
+        "heard",
         "host_line",
         "id",
         "in_flight",
@@ -40,6 +41,8 @@ class Replica:
         self.in_flight = 0
         self._held_s = self._busy_s = 0.0
         self._since = time.monotonic()
+        self.heard = False
+        """Whether it answered something, or went on to, since that was last told."""
         host = f"[{route.host}]" if ":" in route.host else route.host
         self.host_line = b"Host: %b:%d\r\n" % (host.encode("idna" if not host.isascii() else "ascii"), route.port)
 

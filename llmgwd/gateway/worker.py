@@ -1,4 +1,7 @@
-"""A gateway worker: `python -m llmgwd.gateway.worker --link SOCKET --listen HOST:PORT --worker-id ID`."""
+"""A gateway worker: `python -m llmgwd.gateway.worker --link SOCKET --listen HOST:PORT --worker-id ID`.
+
+It listens there itself, or on the sockets that it was started with (`--listen-fd`).
+"""
 
 import argparse
 import asyncio
@@ -17,6 +20,7 @@ from llmgwd.gateway.client import ClientConnection
 from llmgwd.gateway.link import Link
 from llmgwd.gateway.settings import Settings
 from llmgwd.gateway.state import SWEEP_S, Gateway
+from llmgwd.protocol.link import Finish
 
 _log = logging.getLogger("llmgwd.gateway")
 
@@ -46,34 +50,36 @@ _OPTIONS = (
 class Worker:
     """Wires the parts and orders their end."""
 
-    def __init__(self, settings: Settings, link_path: Path, listener: socket.socket) -> None:
+    def __init__(self, settings: Settings, link_path: Path, listeners: list[socket.socket]) -> None:
         self._settings = settings
-        self._listener = listener
+        self._listeners = listeners
         self._gateway = Gateway(settings, asyncio.get_running_loop())
-        self._link = Link(self._gateway, link_path, self.finish)
-        self._drain_s: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+        self._link = Link(self._gateway, link_path, self.finish, lambda: self._listeners)
+        self._told: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
 
-    def finish(self, drain_s: float) -> None:
+    def finish(self, told: Finish) -> None:
         """Begins the end; only the first word of it counts."""
-        if not self._drain_s.done():
-            self._drain_s.set_result(drain_s)
+        if not self._told.done():
+            self._told.set_result(told)
 
     async def run(self) -> None:
         """Serves until told to finish, then drains. Returns when all is told or the time for it is over."""
         loop = self._gateway.loop
-        loop.add_signal_handler(signal.SIGTERM, self.finish, self._settings.drain_s)
+        loop.add_signal_handler(signal.SIGTERM, self.finish, Finish(self._settings.drain_s))
         for ignored in (signal.SIGINT, signal.SIGHUP):
             # They are meant for the daemon's terminal; it says `Finish` when it wants this to end.
             loop.add_signal_handler(ignored, lambda: None)
         link = loop.create_task(self._link.run())
         sweep = loop.create_task(self._sweep())
         servers = await self._serve()
-        _log.info("serving address=%s worker=%s", self._listener.getsockname(), self._settings.worker_id)
-        drain_s = await self._drain_s
+        _log.info("serving address=%s worker=%s", self._listeners[0].getsockname(), self._settings.worker_id)
+        told = await self._told
         for server in servers:
             server.close()
-        self._listener.close()
-        await self._drain(drain_s)
+        for listener in self._listeners:
+            listener.close()
+        self._listeners = []
+        await self._drain(told)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 await self._link.settle()
@@ -87,8 +93,9 @@ class Worker:
                 await self._link.routed.wait()
         return [
             await self._gateway.loop.create_server(
-                lambda: ClientConnection(self._gateway), sock=self._listener.dup(), backlog=_BACKLOG
+                lambda: ClientConnection(self._gateway), sock=listener.dup(), backlog=_BACKLOG
             )
+            for listener in self._listeners
             for _ in range(_LISTENERS)
         ]
 
@@ -97,14 +104,14 @@ class Worker:
             await asyncio.sleep(SWEEP_S)
             self._gateway.sweep()
 
-    async def _drain(self, drain_s: float) -> None:
-        _log.info("finishing drain_s=%g connections=%d", drain_s, len(self._gateway.clients))
+    async def _drain(self, told: Finish) -> None:
+        _log.info("finishing drain_s=%g connections=%d", told.drain_s, len(self._gateway.clients))
         empty = asyncio.Event()
         self._gateway.emptied = empty.set
-        self._gateway.finish()
+        self._gateway.finish(closes_idle=not told.is_replaced)
         if self._gateway.clients:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(drain_s):
+                async with asyncio.timeout(told.drain_s):
                     await empty.wait()
         self._gateway.turn_away()
         if self._gateway.clients:
@@ -134,7 +141,9 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     defaults = Settings(worker_id="")
     parser = argparse.ArgumentParser(prog="llmgwd.gateway.worker")
     parser.add_argument("--link", type=Path, required=True, help="the daemon's socket for its workers")
-    parser.add_argument("--listen", required=True, metavar="HOST:PORT")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--listen", metavar="HOST:PORT")
+    where.add_argument("--listen-fd", type=int, action="append", metavar="FD", help="a socket that listens already")
     parser.add_argument("--worker-id", required=True, help="unique for the life of this process")
     parser.add_argument("--reuse-port", action="store_true", help="share the address with other workers")
     for name, setting, unit in _OPTIONS:
@@ -160,24 +169,34 @@ def raise_file_limit(settings: Settings) -> None:
         _log.warning("open files are limited limit=%d max_connections=%d", most, settings.max_connections)
 
 
-async def _run(settings: Settings, link_path: Path, listener: socket.socket) -> None:
-    await Worker(settings, link_path, listener).run()
+def listeners_from(arguments: argparse.Namespace) -> list[socket.socket]:
+    """Raises OSError, ValueError."""
+    if arguments.listen is not None:
+        return [open_listener(arguments.listen, reuse_port=arguments.reuse_port)]
+    inherited = [socket.socket(fileno=fd) for fd in arguments.listen_fd]
+    for listener in inherited:
+        listener.setblocking(False)
+    return inherited
+
+
+async def _run(settings: Settings, link_path: Path, listeners: list[socket.socket]) -> None:
+    await Worker(settings, link_path, listeners).run()
 
 
 def main(argv: list[str]) -> int:
     arguments = parse_arguments(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     try:
-        listener = open_listener(arguments.listen, reuse_port=arguments.reuse_port)
+        listeners = listeners_from(arguments)
     except (OSError, ValueError) as error:
-        _log.error("cannot listen address=%s reason=%s", arguments.listen, error)
+        _log.error("cannot listen address=%s reason=%s", arguments.listen or arguments.listen_fd, error)
         return 1
     settings = settings_from(arguments)
     raise_file_limit(settings)
     # What was imported stays; the collector need not look at it again and again.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    uvloop.run(_run(settings, arguments.link, listener))
+    uvloop.run(_run(settings, arguments.link, listeners))
     return 0
 
 

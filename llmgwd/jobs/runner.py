@@ -39,6 +39,7 @@ class Runner:
         self._tasks = tasks
         self._runs: dict[str, Run] = {}
         self._is_stopping = False
+        self._is_leaving = False
 
     def submit(self, kind: JobKind, model: str, by: str, args: msgspec.Struct) -> Job:
         """Writes a job and starts it. Raises LlmgwError when the model has one already.
@@ -94,6 +95,16 @@ class Runner:
             for run in list(self._runs.values()):
                 tasks.start_soon(self._cancel, run, cancellation)
 
+    async def leave_all(self) -> None:
+        """Stops all where they are; on disk they stay unfinished, for the next life of the daemon."""
+        self._is_stopping = self._is_leaving = True
+        runs = list(self._runs.values())
+        for run in runs:
+            run.cancel_flag.set()
+            run.scope.cancel()
+        for run in runs:
+            await run.ended.wait()
+
     async def _run(self, run: Run) -> None:
         try:
             await self._carry_out(run)
@@ -121,6 +132,8 @@ class Runner:
             except Exception as raised:
                 log.exception("job failed unexpectedly id=%s", run.job.id)
                 error = LlmgwError("unexpected", f"{type(raised).__name__}: {raised}", hint="see the daemon's log")
+        if self._is_leaving:
+            return
         with anyio.CancelScope(shield=True):
             if outcome:
                 self._end(run, JobState.DONE, outcome)

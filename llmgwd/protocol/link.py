@@ -72,10 +72,17 @@ class Finish(msgspec.Struct, frozen=True, tag=True):
     """Take no new connections, let what is in flight end within `drain_s`, then exit."""
 
     drain_s: float
+    is_replaced: bool = False
+    """Another worker listens in its place: there is no hurry, and a client that is between two requests may send the
+    next one, whose answer asks it to connect anew."""
 
 
 class WorkerHello(msgspec.Struct, frozen=True, tag=True):
-    """A worker presents itself. `worker` is unique for the life of that process."""
+    """A worker presents itself. `worker` is unique for the life of that process.
+
+    Its listening sockets come along as SCM_RIGHTS, so that another worker can go on with them: what waits in their
+    queues is lost when the last process that has them closes them.
+    """
 
     worker: str
     pid: int
@@ -112,6 +119,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     lines: tuple[LineLength, ...] = ()
     """The lines that are not empty."""
     loads: tuple[LoadSample, ...] = ()
+    heard: tuple[str, ...] = ()
+    """Ids of the replicas that answered, or went on answering, a request since the last report."""
 
 
 ToWorker = Routes | ReportTaken | Finish

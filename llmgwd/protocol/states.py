@@ -34,6 +34,8 @@ class ReplicaState(StrEnum):
     DRAINING = "draining"
     STOPPED = "stopped"
     FAILED = "failed"
+    CRASH_LOOP = "crash_loop"
+    """Failed again and again; it goes on being tried."""
 
 
 class CanaryPhase(StrEnum):

@@ -65,6 +65,10 @@ class ReplicaView(msgspec.Struct, frozen=True):
     revision: str | None
     log: str
     detail: str = ""
+    failures: int = 0
+    """In a row; 0 again once it has served for a while."""
+    last_lines: tuple[str, ...] = ()
+    """Of its log when it last failed, until it is ready again."""
 
 
 class ModelView(msgspec.Struct, frozen=True):

@@ -39,6 +39,12 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE samples (canary TEXT NOT NULL, arm TEXT NOT NULL, record TEXT NOT NULL, PRIMARY KEY (canary, arm));
     """,
     "CREATE TABLE evidence (canary TEXT PRIMARY KEY, record TEXT NOT NULL);",
+    """
+    CREATE TABLE processes (
+        id TEXT PRIMARY KEY, kind TEXT NOT NULL, pid INTEGER NOT NULL, identity TEXT NOT NULL, about TEXT NOT NULL,
+        reports INTEGER NOT NULL DEFAULT 0
+    );
+    """,
 )
 
 

@@ -10,6 +10,7 @@ from llmgwd.store.database import open_database, transaction
 from llmgwd.store.events import Events
 from llmgwd.store.jobs import Jobs
 from llmgwd.store.models import Models
+from llmgwd.store.processes import Processes
 
 
 class Store:
@@ -24,6 +25,7 @@ class Store:
         self.canaries = Canaries(self._connection)
         self.jobs = Jobs(self._connection)
         self.events = Events(self._connection)
+        self.processes = Processes(self._connection)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

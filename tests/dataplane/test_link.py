@@ -60,6 +60,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     made = Bench(tmp_path)
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.link.serve)
+        await made.link.push(Routes(0))
         yield made
         tasks.cancel_scope.cancel()
 

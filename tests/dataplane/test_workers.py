@@ -20,6 +20,7 @@ from llmgwd.dataplane.workers import Workers
 from llmgwd.metrics import Metrics
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute, Routes
 from llmgwd.protocol.samples import ArmSample, Outcome
+from llmgwd.store.store import Store
 from tests.gateway.answers import DONE, HELLO, ROLE, STOP, fails, says
 from tests.gateway.client import Client, ask, request
 from tests.gateway.upstream import Connection, Request, Script, Upstream
@@ -36,9 +37,14 @@ class Gateway:
         self.samples: list[ArmSample] = []
         self.port = free_port()
         self.totals = Totals(anyio.current_time)
-        self.link = Link(folder / "link.sock", lambda report: self.samples.extend(report.samples), self.totals)
+        self.folder = folder
+        (folder / "logs").mkdir(exist_ok=True)
+        self.store = Store(folder / "llmgw.db")
+        take = lambda report: self.samples.extend(report.samples)  # noqa: E731
+        path = folder / "link.sock"
+        self.link = Link(path, take, self.totals, lambda *handed: self.workers.take_listeners(*handed))
         settings = GatewaySettings(listen=Address("127.0.0.1", self.port), workers=workers, max_in_flight=64)
-        self.workers = Workers(settings, folder / "link.sock", folder, {})
+        self.workers = Workers(settings, path, folder, self.store.processes, "1.0")
         self.metrics = Metrics(self.totals, self.link)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -59,7 +65,7 @@ async def gateway(folder: Path, workers: int, *routes: ModelRoute) -> AsyncItera
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.link.serve)
         await made.link.push(Routes(1, routes))
-        made.workers.start(tasks)
+        made.workers.start(tasks, made.link)
         with anyio.fail_after(20):
             await made.link.connected(workers)
         try:

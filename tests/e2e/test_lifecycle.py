@@ -40,18 +40,17 @@ def test_model_and_canary_are_served_again_after_a_restart(house: House) -> None
     wait_until(lambda: house.ask()[0] == "canary")
 
 
-def test_after_kill_9_the_next_start_ends_what_was_left_and_serves(house: House) -> None:
+def test_after_kill_9_the_next_start_goes_on_with_what_serves_and_ends_what_nobody_wants(house: House) -> None:
     add_chat(house)
     commit(house, Behaviour(words="newer", load_s=600))
     job = house.ok("model", "canary", "chat", "--detach").split()[-1]
     wait_until(lambda: len(house.engine_pids()) == 2)
-    left = house.engine_pids()
+    stable, left = {house.model()["replicas"][0]["pid"]}, house.engine_pids()
     house.stop(signal.SIGKILL)
     assert house.engine_pids() == left
     house.start()
-    wait_until(lambda: house.model()["ready"] == 1)
-    assert not house.engine_pids() & left
-    assert len(house.engine_pids()) == 1
+    wait_until(lambda: house.engine_pids() == stable)
+    assert house.model()["ready"] == 1
     assert house.json("jobs", "show", job)["state"] == "failed"
     assert house.canary() is None
     assert house.ask()[0] == "stable"
@@ -79,7 +78,20 @@ def test_a_process_that_was_that_a_killed_daemon_left_is_ended_whatever_it_is(ho
         other.wait()
 
 
-def test_a_second_daemon_on_the_same_state_is_refused(house: House) -> None:
+def test_the_service_manager_is_told_once_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with house_on(tmp_path):
+            assert manager.recv(100) == b"READY=1"
+
+
+def test_a_second_daemon_on_the_same_state_is_refused_and_harms_nothing(house: House) -> None:
+    add_chat(house)
+    serving = house.engine_pids()
     for env, says in (
         (house.env, "another llmgwd listens on"),
         ({**house.env, "LLMGW_SOCKET": str(house.root / "other.sock")}, "another llmgwd uses the state folder"),
@@ -91,6 +103,7 @@ def test_a_second_daemon_on_the_same_state_is_refused(house: House) -> None:
         assert says in second.stderr
         assert "Traceback" not in second.stderr
     assert house.ok("status")
+    assert house.engine_pids() == serving
 
 
 def test_a_stale_socket_file_is_not_in_the_way(tmp_path: Path) -> None:

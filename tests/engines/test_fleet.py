@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,10 +14,12 @@ import pytest
 from llmgwd import process
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.processes import ProcessKind
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import Replica, ReplicaSpec
 from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import ReplicaState
+from llmgwd.store.store import Store
 from tests.support.toy_engine import ARGV, Behaviour
 
 pytestmark = pytest.mark.anyio
@@ -27,8 +30,23 @@ class Bench:
 
     def __init__(self, folder: Path, tasks: anyio.abc.TaskGroup) -> None:
         self.folder = folder
+        self.tasks = tasks
         self.changed = anyio.Event()
-        self.fleet = Fleet(folder, tasks, self._wake, process.mark(folder))
+        (folder / "logs").mkdir()
+        self.store = Store(folder / "llmgw.db")
+        self.heard_at = float("-inf")
+        self.asked_when_heard = 0
+        self.fleet = self.another_fleet()
+
+    def another_fleet(self, *, outlives: bool = False, tasks: anyio.abc.TaskGroup | None = None) -> Fleet:
+        """One more on the same folder and store, as the next life of a daemon has it."""
+        records = self.store.processes
+        return Fleet(self.folder, tasks or self.tasks, records, self._wake, self._heard_at, outlives=outlives)
+
+    def _heard_at(self, replica: str) -> float:
+        self.asked_when_heard += 1
+        self._wake()
+        return self.heard_at
 
     def _wake(self) -> None:
         self.changed.set()
@@ -36,12 +54,20 @@ class Bench:
 
     def pids(self) -> list[int]:
         """The processes that the fleet's mark is on."""
-        return [pid for pid, _ in process.marked(self.folder)]
+        return [each.pid for each in process.marked(self.folder)]
 
-    def start(self, behaviour: Behaviour, *, keep_trying: bool = False, argv: list[str] = ARGV) -> Replica:
+    def start(
+        self,
+        behaviour: Behaviour,
+        *,
+        keep_trying: bool = False,
+        argv: list[str] = ARGV,
+        probe_every_s: float = 30.0,
+        probe_timeout_s: float = 60.0,
+    ) -> Replica:
         weights = self.folder / "w.gguf"
         weights.write_bytes(behaviour.weights())
-        engine = Engine(tuple(argv), ready_timeout_s=20)
+        engine = Engine(tuple(argv), ready_timeout_s=20, probe_every_s=probe_every_s, probe_timeout_s=probe_timeout_s)
         spec = ReplicaSpec("org/chat", "org/chat", Origin(path=str(weights)), weights, engine, ())
         return self.fleet.start(spec, keep_trying=keep_trying)
 
@@ -190,3 +216,118 @@ async def test_a_replica_given_to_another_row_runs_on(bench: Bench) -> None:
     bench.fleet.drain(replica)
     assert bench.fleet.ready("chat") == []
     assert bench.fleet.of("chat") == [replica]
+
+
+async def test_what_outlives_a_daemon_is_adopted_with_all_that_is_known_of_it(bench: Bench) -> None:
+    async with anyio.create_task_group() as life:
+        earlier = bench.another_fleet(outlives=True, tasks=life)
+        bench.fleet = earlier
+        left = bench.start(Behaviour())
+        await earlier.ensure_ready(left)
+        earlier.give(left, "chat")
+        life.cancel_scope.cancel()
+    bench.fleet = bench.another_fleet()
+    (found,) = await bench.fleet.adopt()
+    assert found.state is ReplicaState.READY
+    assert (found.id, found.pid, found.port, found.owner) == (left.id, left.pid, left.port, "chat")
+    assert found.spec == left.spec
+    assert left.pid is not None
+    os.kill(left.pid, signal.SIGKILL)
+    await bench.until(found, ReplicaState.FAILED)
+    await bench.until(found, ReplicaState.READY)
+    assert found.pid != left.pid
+    assert found.port == left.port
+
+
+async def test_an_adopted_replica_that_did_not_serve_yet_or_is_a_canarys_is_not_ready_before_it_answers(
+    bench: Bench,
+) -> None:
+    async with anyio.create_task_group() as life:
+        bench.fleet = bench.another_fleet(outlives=True, tasks=life)
+        canarys = bench.start(Behaviour())
+        await bench.fleet.ensure_ready(canarys)
+        bench.fleet.give(canarys, "org/chat-canary")
+        loads = bench.start(Behaviour(load_s=1.0))
+        while loads.pid is None:
+            await anyio.lowlevel.checkpoint()
+        life.cancel_scope.cancel()
+    bench.fleet = bench.another_fleet()
+    found = await bench.fleet.adopt()
+    assert [each.id for each in found] == [canarys.id, loads.id]
+    assert {each.state for each in found} == {ReplicaState.STARTING}
+    for each in found:
+        await bench.fleet.ensure_ready(each)
+    assert [each.pid for each in found] == [canarys.pid, loads.pid]
+
+
+async def test_without_outliving_a_fleet_that_is_torn_down_ends_its_processes(bench: Bench) -> None:
+    async with anyio.create_task_group() as life:
+        fleet = bench.fleet = bench.another_fleet(tasks=life)
+        await fleet.ensure_ready(bench.start(Behaviour()))
+        life.cancel_scope.cancel()
+    assert bench.pids() == []
+    assert bench.store.processes.all(ProcessKind.REPLICA) == []
+
+
+async def test_one_whose_port_somebody_took_is_restarted_on_another(bench: Bench) -> None:
+    replica = bench.start(Behaviour())
+    await bench.fleet.ensure_ready(replica)
+    port = replica.port
+    assert replica.pid is not None
+    os.kill(replica.pid, signal.SIGKILL)
+    await bench.until(replica, ReplicaState.FAILED)
+    with socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taker.bind(("127.0.0.1", port))
+        taker.listen()
+        await bench.until(replica, ReplicaState.READY)
+        assert replica.port != port
+
+
+async def test_one_that_fails_again_and_again_is_in_a_crash_loop_with_growing_pauses_until_it_serves(
+    bench: Bench,
+) -> None:
+    replica = bench.start(Behaviour(loads=False), keep_trying=True)
+    details = []
+    for state in (ReplicaState.FAILED, ReplicaState.STARTING, ReplicaState.FAILED, ReplicaState.CRASH_LOOP):
+        await bench.until(replica, state)
+        details.append(replica.detail)
+    assert [each.rpartition("; ")[2] for each in details] == [
+        "starts again in 1 s",
+        "starts again in 1 s",
+        "failed 2 times in a row, starts again in 2 s",
+        "failed 3 times in a row, starts again in 4 s",
+    ]
+    assert set(replica.said) == {"these weights do not load"}
+    replica.spec.path.write_bytes(Behaviour().weights())
+    await bench.until(replica, ReplicaState.READY)
+    assert not replica.detail
+    assert not replica.said
+
+
+async def test_a_hung_replica_is_taken_out_after_two_probes_and_restarted(bench: Bench) -> None:
+    replica = bench.start(Behaviour(), probe_every_s=0.05, probe_timeout_s=0.2)
+    await bench.fleet.ensure_ready(replica)
+    pid = replica.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    await bench.until(replica, ReplicaState.FAILED)
+    assert "did not answer 2 probes in a row" in replica.detail
+    await bench.until(replica, ReplicaState.READY)
+    assert replica.pid != pid
+
+
+async def test_a_replica_that_answers_clients_is_not_taken_for_hung(bench: Bench) -> None:
+    replica = bench.start(Behaviour(), probe_every_s=0.05, probe_timeout_s=0.1)
+    await bench.fleet.ensure_ready(replica)
+    assert replica.pid is not None
+    # It has no room for a probe, but the gateway hears of it all the time.
+    bench.heard_at = float("inf")
+    os.kill(replica.pid, signal.SIGSTOP)
+    asked = bench.asked_when_heard
+    with anyio.fail_after(30):
+        while bench.asked_when_heard < asked + 10:
+            await bench.changed.wait()
+    assert replica.state is ReplicaState.READY
+    bench.heard_at = float("-inf")
+    await bench.until(replica, ReplicaState.FAILED)

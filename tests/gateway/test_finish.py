@@ -11,6 +11,7 @@ from tests.gateway.answers import DONE, HELLO, STOP, says
 from tests.gateway.client import Client, ask, request
 from tests.gateway.conftest import Rig
 from tests.gateway.upstream import Connection, Request
+from tests.support.house import wait_until
 
 CHAT = "/v1/chat/completions"
 
@@ -96,3 +97,26 @@ def test_other_signals_do_not_end_it(own_rig: Rig, name: str) -> None:
     assert ask(own_rig.port, "/health").status == 200
     own_rig.process.send_signal(signal.SIGTERM)
     assert own_rig.process.wait(10) == 0
+
+
+def test_a_worker_that_is_replaced_takes_one_more_request_on_a_kept_connection_and_asks_to_connect_anew(
+    own_rig: Rig,
+) -> None:
+    name = own_rig.serve(says())
+    with Client(own_rig.port) as kept:
+        assert kept.ask(CHAT, {"model": name}).status == 200
+        own_rig.daemon.send(Finish(20, is_replaced=True))
+        wait_until(lambda: refuses(own_rig.port))
+        assert own_rig.process.poll() is None
+        reply = kept.ask(CHAT, {"model": name})
+        assert (reply.status, reply.headers["connection"]) == (200, "close")
+    assert own_rig.process.wait(10) == 0
+    own_rig.daemon.await_total(name, 2)
+
+
+def refuses(port: int) -> bool:
+    try:
+        Client(port).close()
+    except ConnectionRefusedError:
+        return True
+    return False

@@ -1,11 +1,15 @@
 """The daemon comes and goes; routes go on and samples arrive exactly once (G10)."""
 
+import socket
+import threading
+
 from llmgwd.protocol.link import ArmRoute, ModelRoute, Routes
 from llmgwd.protocol.samples import Outcome
-from tests.gateway.answers import says
+from tests.gateway.answers import DONE, HELLO, STOP, fails, says
 from tests.gateway.client import Client, ask, request
 from tests.gateway.conftest import Rig
 from tests.gateway.daemon import Daemon
+from tests.gateway.upstream import Connection, Request
 
 CHAT = "/v1/chat/completions"
 
@@ -107,3 +111,53 @@ def test_a_quiet_worker_stays_quiet(own_rig: Rig) -> None:
     for _ in range(10):
         own_rig.publish(*(own_rig.daemon.routes.models if own_rig.daemon.routes else ()))
     assert len(own_rig.daemon.reports) == told
+
+
+def test_reports_name_the_replicas_that_answer_and_not_those_that_fail(own_rig: Rig) -> None:
+    well, ill = own_rig.upstream(says()), own_rig.upstream(fails(500))
+    names = [own_rig.name() for _ in range(2)]
+    routes = [own_rig.replica(each, name) for each, name in zip((well, ill), names, strict=True)]
+    arms = [ArmRoute("a" * 40, (route,)) for route in routes]
+    own_rig.publish(*(ModelRoute(name, arm) for name, arm in zip(names, arms, strict=True)))
+    for name in names:
+        ask(own_rig.port, CHAT, {"model": name})
+    for name in names:
+        own_rig.daemon.await_total(name, 1)
+    assert {each for report in own_rig.daemon.reports for each in report.heard} == {routes[0].id}
+
+
+def test_a_stream_is_heard_of_while_it_runs(own_rig: Rig) -> None:
+    release = threading.Event()
+
+    def script(connection: Connection, request: Request) -> None:
+        connection.start_stream()
+        while not release.wait(0.05):
+            connection.chunk(HELLO)
+        connection.stream_end(STOP + DONE)
+
+    name = own_rig.serve(script)
+    daemon = own_rig.daemon
+    with Client(own_rig.port) as client:
+        client.send(request(CHAT, {"model": name, "stream": True}, "Connection: close"))
+        daemon.wait(lambda: sum(bool(report.heard) for report in daemon.reports) >= 3, "heard of three times")
+        release.set()
+        client.read_rest()
+
+
+def test_a_worker_hands_its_listening_socket_over_with_its_hello(own_rig: Rig) -> None:
+    own_rig.daemon.stop()
+    path = own_rig.daemon.path
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        peer, _ = listener.accept()
+        with peer:
+            hello, (handed,), _, _ = socket.recv_fds(peer, 65536, 4)
+    assert hello
+    with socket.socket(fileno=handed) as shared:
+        assert shared.getsockname() == ("127.0.0.1", own_rig.port)
+        # Whoever connects after the worker is gone waits here.
+        own_rig.process.kill()
+        own_rig.process.wait()
+        with socket.create_connection(("127.0.0.1", own_rig.port)):
+            pass

@@ -57,6 +57,8 @@ class House:
         self.config = root / "server.yaml"
         self.log = root / "llmgwd.log"
         self.log.touch()
+        self.options: list[str] = []
+        """Of `llmgwd`, besides its configuration."""
         self.process: subprocess.Popen[bytes] | None = None
         self.settings: dict[str, Any] = {
             "gateway": {"listen": f"127.0.0.1:{self.gateway_port}", "drain": "5s"},
@@ -82,7 +84,11 @@ class House:
         self.config.write_text(yaml.safe_dump(self.settings))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [BIN / "llmgwd", "--config", self.config], env=self.env, stdout=log, stderr=log, cwd=self.root
+                [BIN / "llmgwd", "--config", self.config, *self.options],
+                env=self.env,
+                stdout=log,
+                stderr=log,
+                cwd=self.root,
             )
         wait_until(self._answers, what="the daemon answers; its log:\n" + self.log.read_text())
 
@@ -140,6 +146,16 @@ class House:
         )
         with urllib.request.urlopen(request, timeout=30) as reply:
             return reply.headers["x-llmgw-arm"], json.load(reply)
+
+    @contextmanager
+    def stream(self, model: str = "chat") -> Iterator[Iterator[bytes]]:
+        """One streamed chat completion through the gateway, as its lines."""
+        body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+        request = urllib.request.Request(
+            f"{self.gateway}/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            yield iter(reply)
 
     def engine_pids(self) -> set[int]:
         """Processes of the toy engine that run from this house's folders."""

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,6 +42,10 @@ class Behaviour:
     ignores_term: bool = False
     raw: str | None = None
     """The body of every completion, as Latin-1, in place of a proper one."""
+    ends_after: int | None = None
+    """The process ends with status 3, and says so, instead of answering this many completions and one."""
+    one_at_a_time: bool = False
+    """A completion waits until the one before it is answered whole."""
     cut_after: int | None = None
     """The connection is cut after this many streamed words."""
 
@@ -77,6 +82,9 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", "0"))) or b"{}")
         behaviour = self.server.behaviour
         number = self.server.count()
+        if behaviour.ends_after is not None and number > behaviour.ends_after:
+            print("error: the toy is broken", file=sys.stderr, flush=True)
+            os._exit(3)
         if behaviour.fail_after is not None and number > behaviour.fail_after:
             self._json(500, {"error": {"message": "out of luck"}})
         elif behaviour.hangs_after is not None and number > behaviour.hangs_after:
@@ -89,8 +97,9 @@ class Handler(BaseHTTPRequestHandler):
         elif behaviour.status != 200:
             self._json(behaviour.status, {"error": {"message": "as the weights say"}})
         elif self.path == "/v1/chat/completions":
-            time.sleep(behaviour.first_token_s)
-            self._stream(body) if body.get("stream") else self._whole(body)
+            with self.server.turn if behaviour.one_at_a_time else nullcontext():
+                time.sleep(behaviour.first_token_s)
+                self._stream(body) if body.get("stream") else self._whole(body)
         elif self.path == "/v1/embeddings":
             self._json(200, {"object": "list", "data": [{"embedding": [0.1, 0.2]}], "usage": {"prompt_tokens": 3}})
         else:
@@ -166,6 +175,7 @@ class ToyEngine(ThreadingHTTPServer):
         self.name = name
         self.behaviour = behaviour
         self.ready_at = time.monotonic() + behaviour.load_s
+        self.turn = threading.Lock()
         self._counting = threading.Lock()
         self._completions = 0
 
