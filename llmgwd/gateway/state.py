@@ -121,11 +121,11 @@ class Gateway:
             self.loads.measure(self.table)
 
     def finish(self, *, closes_idle: bool = True) -> None:
-        """From now on connections close with their present request; idle ones at once, or with their next."""
+        """From now on connections close with their present request; idle ones at once (new ones soon), or with their next."""
         self.is_finishing = True
         self.closes_idle = closes_idle
         for client in list(self.clients) if closes_idle else ():
-            client.close_if_idle()
+            client.finish()
 
     def turn_away(self) -> None:
         """Answers the requests that still wait for a replica."""

@@ -18,6 +18,7 @@ import uvloop
 
 from llmgwd.gateway.client import ClientConnection
 from llmgwd.gateway.link import Link
+from llmgwd.gateway.listener import Listener, open_listener
 from llmgwd.gateway.settings import Settings
 from llmgwd.gateway.state import SWEEP_S, Gateway
 from llmgwd.protocol.link import Finish
@@ -26,9 +27,6 @@ _log = logging.getLogger("llmgwd.gateway")
 
 _ROUTES_WAIT_S = 1.0
 _SETTLE_S = 2.0
-_BACKLOG = 4096
-_LISTENERS = 16
-"""uvloop accepts one connection a turn of its loop from each listener: with one alone a crowd would wait its turn."""
 _OPTIONS = (
     ("max-body", "max_body_bytes", "BYTES"),
     ("max-connections", "max_connections", "N"),
@@ -50,11 +48,12 @@ _OPTIONS = (
 class Worker:
     """Wires the parts and orders their end."""
 
-    def __init__(self, settings: Settings, link_path: Path, listeners: list[socket.socket]) -> None:
+    def __init__(self, settings: Settings, link_path: Path, sockets: list[socket.socket]) -> None:
+        """`sockets` listen, and are this worker's to close."""
         self._settings = settings
-        self._listeners = listeners
+        self._sockets = sockets
         self._gateway = Gateway(settings, asyncio.get_running_loop())
-        self._link = Link(self._gateway, link_path, self.finish, lambda: self._listeners)
+        self._link = Link(self._gateway, link_path, self.finish, lambda: self._sockets)
         self._told: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
 
     def finish(self, told: Finish) -> None:
@@ -71,14 +70,13 @@ class Worker:
             loop.add_signal_handler(ignored, lambda: None)
         link = loop.create_task(self._link.run())
         sweep = loop.create_task(self._sweep())
-        servers = await self._serve()
-        _log.info("serving address=%s worker=%s", self._listeners[0].getsockname(), self._settings.worker_id)
+        listeners = await self._listen()
+        _log.info("serving address=%s worker=%s", self._sockets[0].getsockname(), self._settings.worker_id)
         told = await self._told
-        for server in servers:
-            server.close()
-        for listener in self._listeners:
-            listener.close()
-        self._listeners = []
+        self._sockets = []
+        for listener in listeners:
+            # Who takes this one's place takes over the sockets, with those who wait there.
+            await listener.close(takes_waiting=not told.is_replaced)
         await self._drain(told)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
@@ -86,18 +84,16 @@ class Worker:
         link.cancel()
         sweep.cancel()
 
-    async def _serve(self) -> list[asyncio.Server]:
-        # The socket listens already: who connects now waits for the first routes rather than being told there are none.
+    async def _listen(self) -> list[Listener]:
+        # The sockets listen already: who connects now waits for the first routes rather than being told there are none.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ROUTES_WAIT_S):
                 await self._link.routed.wait()
-        return [
-            await self._gateway.loop.create_server(
-                lambda: ClientConnection(self._gateway), sock=listener.dup(), backlog=_BACKLOG
-            )
-            for listener in self._listeners
-            for _ in range(_LISTENERS)
-        ]
+        loop = self._gateway.loop
+        listeners = [Listener(each, loop, lambda: ClientConnection(self._gateway)) for each in self._sockets]
+        for listener in listeners:
+            await listener.start()
+        return listeners
 
     async def _sweep(self) -> None:
         while True:
@@ -121,20 +117,6 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await empty.wait()
-
-
-def open_listener(address: str, *, reuse_port: bool) -> socket.socket:
-    """A listening socket on HOST:PORT or [HOST]:PORT. Raises OSError, ValueError."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if reuse_port:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.setblocking(False)
-    listener.bind((host, int(port)))
-    listener.listen(_BACKLOG)
-    return listener
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
@@ -169,7 +151,7 @@ def raise_file_limit(settings: Settings) -> None:
         _log.warning("open files are limited limit=%d max_connections=%d", most, settings.max_connections)
 
 
-def listeners_from(arguments: argparse.Namespace) -> list[socket.socket]:
+def sockets_from(arguments: argparse.Namespace) -> list[socket.socket]:
     """Raises OSError, ValueError."""
     if arguments.listen is not None:
         return [open_listener(arguments.listen, reuse_port=arguments.reuse_port)]
@@ -179,15 +161,15 @@ def listeners_from(arguments: argparse.Namespace) -> list[socket.socket]:
     return inherited
 
 
-async def _run(settings: Settings, link_path: Path, listeners: list[socket.socket]) -> None:
-    await Worker(settings, link_path, listeners).run()
+async def _run(settings: Settings, link_path: Path, sockets: list[socket.socket]) -> None:
+    await Worker(settings, link_path, sockets).run()
 
 
 def main(argv: list[str]) -> int:
     arguments = parse_arguments(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     try:
-        listeners = listeners_from(arguments)
+        sockets = sockets_from(arguments)
     except (OSError, ValueError) as error:
         _log.error("cannot listen address=%s reason=%s", arguments.listen or arguments.listen_fd, error)
         return 1
@@ -196,7 +178,7 @@ def main(argv: list[str]) -> int:
     # What was imported stays; the collector need not look at it again and again.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    uvloop.run(_run(settings, arguments.link, listeners))
+    uvloop.run(_run(settings, arguments.link, sockets))
     return 0
 
 
