@@ -16,7 +16,7 @@ from pathlib import Path
 
 import uvloop
 
-from llmgwd.gateway.client import ClientConnection
+from llmgwd.gateway.client import MOST_EXCESS, ClientConnection
 from llmgwd.gateway.link import Link
 from llmgwd.gateway.listener import Listener, open_listener
 from llmgwd.gateway.settings import Settings
@@ -27,6 +27,7 @@ _log = logging.getLogger("llmgwd.gateway")
 
 _ROUTES_WAIT_S = 1.0
 _SETTLE_S = 2.0
+_OWN_FILES = 64
 _OPTIONS = (
     ("max-body", "max_body_bytes", "BYTES"),
     ("max-connections", "max_connections", "N"),
@@ -55,21 +56,26 @@ class Worker:
         self._gateway = Gateway(settings, asyncio.get_running_loop())
         self._link = Link(self._gateway, link_path, self.finish, lambda: self._sockets)
         self._told: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
+        self._is_sound = True
 
     def finish(self, told: Finish) -> None:
         """Begins the end; only the first word of it counts."""
         if not self._told.done():
             self._told.set_result(told)
 
-    async def run(self) -> None:
-        """Serves until told to finish, then drains. Returns when all is told or the time for it is over."""
+    async def run(self) -> bool:
+        """Serves until told to finish, then drains. Returns when all is told or the time for it is over.
+
+        False: nobody told it, a part of it failed, and another should take its place.
+        """
         loop = self._gateway.loop
         loop.add_signal_handler(signal.SIGTERM, self.finish, Finish(self._settings.drain_s))
         for ignored in (signal.SIGINT, signal.SIGHUP):
             # They are meant for the daemon's terminal; it says `Finish` when it wants this to end.
             loop.add_signal_handler(ignored, lambda: None)
-        link = loop.create_task(self._link.run())
-        sweep = loop.create_task(self._sweep())
+        parts = [loop.create_task(self._link.run(), name="link"), loop.create_task(self._sweep(), name="sweep")]
+        for part in parts:
+            part.add_done_callback(self._part_ended)
         listeners = await self._listen()
         _log.info("serving address=%s worker=%s", self._sockets[0].getsockname(), self._settings.worker_id)
         told = await self._told
@@ -81,8 +87,18 @@ class Worker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 await self._link.settle()
-        link.cancel()
-        sweep.cancel()
+        for part in parts:
+            part.cancel()
+        return self._is_sound
+
+    def _part_ended(self, part: asyncio.Task[None]) -> None:
+        if not part.cancelled():
+            # Without deadlines, or without a word to the daemon, it would only look as if it served.
+            _log.error(
+                "a part of the worker ended, and so does the worker part=%s", part.get_name(), exc_info=part.exception()
+            )
+            self._is_sound = False
+            self.finish(Finish(self._settings.drain_s))
 
     async def _listen(self) -> list[Listener]:
         # The sockets listen already: who connects now waits for the first routes rather than being told there are none.
@@ -140,9 +156,16 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     )
 
 
+def files_wanted(settings: Settings) -> int:
+    """Open files for every connection allowed and one to an engine for each, for those that are told there is no room,
+    for idle connections to engines, and for the worker's own.
+    """
+    return 2 * settings.max_connections + MOST_EXCESS + settings.upstream_idle_connections + _OWN_FILES
+
+
 def raise_file_limit(settings: Settings) -> None:
-    """Makes room for every connection allowed, and one to an engine for each, as far as the system lets."""
-    wanted = 2 * settings.max_connections + 256
+    """Makes room for the files wanted, as far as the system lets."""
+    wanted = files_wanted(settings)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -161,8 +184,8 @@ def sockets_from(arguments: argparse.Namespace) -> list[socket.socket]:
     return inherited
 
 
-async def _run(settings: Settings, link_path: Path, sockets: list[socket.socket]) -> None:
-    await Worker(settings, link_path, sockets).run()
+async def _run(settings: Settings, link_path: Path, sockets: list[socket.socket]) -> bool:
+    return await Worker(settings, link_path, sockets).run()
 
 
 def main(argv: list[str]) -> int:
@@ -178,8 +201,7 @@ def main(argv: list[str]) -> int:
     # What was imported stays; the collector need not look at it again and again.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    uvloop.run(_run(settings, arguments.link, sockets))
-    return 0
+    return 0 if uvloop.run(_run(settings, arguments.link, sockets)) else 1
 
 
 if __name__ == "__main__":
