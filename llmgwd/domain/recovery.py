@@ -79,7 +79,12 @@ def served_meanwhile(row: Model, canary: Canary | None, job: Job | None) -> Mode
     """
     if row.canary_of is not None:
         return row if canary is not None and canary.phase is CanaryPhase.SERVING else None
-    if job is None or job.kind is JobKind.CANARY or not job.written:
+    if job is None or not job.written or "replicas" not in _ahead(job):
         return row
     # A model that has moved and not arrived is served by what it had; a new one by nothing yet.
     return None if job.committed else job.before
+
+
+def _ahead(job: Job) -> set[str]:
+    """The steps that it has not done."""
+    return {step.name for step in job.steps[first_unfinished(job) :]}

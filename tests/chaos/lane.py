@@ -76,6 +76,7 @@ class Lane:
         if point is not None:
             self.tally.ends[ended.state] += 1
             self.see(str(point))
+            print(f"[{self.house.root.name}] killed at {point}: {ended.id} is {ended.state}", flush=True)
         return ended
 
     def _dies(self, point: Point) -> None:
@@ -97,6 +98,7 @@ class Lane:
         os.kill(pid, signal.SIGKILL)
         self.tally.kills[what] += 1
         self.see(what, killed_at=at)
+        print(f"[{self.house.root.name}] killed a {what}", flush=True)
 
     def see(self, what: str, killed_at: float | None = None) -> None:
         """Notes what does not hold once there was time for it, and what clients saw meanwhile."""

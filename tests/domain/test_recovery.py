@@ -16,15 +16,14 @@ ROW = candidate(BEFORE, NEW, None)
 EVERY_STEP = [pytest.param(kind, step, id=f"{kind} {step}") for kind, steps in STEPS.items() for step in steps]
 
 
-def job_at(kind: JobKind, step: str, **fields: object) -> Job:
-    """A running job that is through with all steps before this one."""
-    steps = list(planned(kind))
-    names = [each.name for each in steps]
-    for index in range(names.index(step)):
-        steps[index] = msgspec.structs.replace(steps[index], state=StepState.DONE)
-    at = names.index(step)
-    steps[at] = msgspec.structs.replace(steps[at], state=StepState.RUNNING)
-    job = Job(f"{kind}-1-1", kind, "chat", "ann", NOW, state=JobState.RUNNING, steps=tuple(steps))
+def job_at(kind: JobKind, at_step: str, **fields: object) -> Job:
+    """A running job that is at this step, or with "" through with all of them."""
+    at = [*STEPS[kind], ""].index(at_step)
+    states = [StepState.DONE] * at + [StepState.RUNNING] + [StepState.PENDING] * len(STEPS[kind])
+    steps = tuple(
+        msgspec.structs.replace(each, state=state) for each, state in zip(planned(kind), states, strict=False)
+    )
+    job = Job(f"{kind}-1-1", kind, "chat", "ann", NOW, state=JobState.RUNNING, steps=steps)
     return msgspec.structs.replace(job, **fields)
 
 
@@ -78,9 +77,7 @@ def test_what_has_committed_only_goes_on(kind: JobKind, step: str) -> None:
 
 
 def test_a_job_that_is_through_with_its_steps_cannot_be_undone() -> None:
-    job = job_at(JobKind.CANARY, "split")
-    done = tuple(msgspec.structs.replace(step, state=StepState.DONE) for step in job.steps)
-    assert not can_be_undone(msgspec.structs.replace(job, steps=done))
+    assert not can_be_undone(job_at(JobKind.CANARY, ""))
 
 
 def moved(kind: JobKind, step: str, **fields: object) -> Job:
@@ -96,7 +93,10 @@ def moved(kind: JobKind, step: str, **fields: object) -> Job:
         pytest.param(moved(JobKind.UPDATE, "replicas"), BEFORE, id="moved, not arrived: what it had"),
         pytest.param(moved(JobKind.UPDATE, "replicas", committed=True), None, id="arrived: the job's"),
         pytest.param(moved(JobKind.PROMOTE, "replicas", committed=True), None, id="promoted: the job's"),
+        pytest.param(moved(JobKind.PROMOTE, "canary", committed=True), AFTER, id="promoted, replicas seen to: the row"),
+        pytest.param(moved(JobKind.UPDATE, "", committed=True), AFTER, id="through with all steps: the row"),
         pytest.param(job_at(JobKind.ADD, "replicas", written=True), None, id="added: the job's"),
+        pytest.param(job_at(JobKind.ADD, "", written=True), AFTER, id="added, through with all steps: the row"),
     ],
 )
 def test_what_serves_a_model_until_its_job_has_gone_on(job: Job | None, served: Model | None) -> None:

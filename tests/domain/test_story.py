@@ -39,7 +39,9 @@ class Story(RuleBasedStateMachine):
         self.jobs = 0
         self.told: list[str] = []
         """The event log at the last look."""
-        self.history: list[str] = []
+        self.promoted: list[str] = []
+        """Jobs that committed a promotion."""
+        self.cancelled: set[str] = set()
 
     def origin(self, number: int) -> Origin:
         return Origin(repo="a/b", revision=f"{number:040x}"[::-1])
@@ -149,7 +151,13 @@ class Story(RuleBasedStateMachine):
     # The runner: a step acts, and its result is written afterwards; a crash may come between.
 
     @precondition(lambda self: self.job is not None)
-    @rule(crashes=st.booleans())
+    @rule(count=st.integers(1, 8), crashes=st.booleans())
+    def steps(self, count: int, crashes: bool) -> None:
+        """So many steps; the last one's result is not written any more when the daemon crashes."""
+        for number in range(count):
+            if self.job is not None:
+                self.step(crashes and number == count - 1)
+
     def step(self, crashes: bool) -> None:
         job = self.job
         assert job is not None
@@ -170,6 +178,14 @@ class Story(RuleBasedStateMachine):
     @rule()
     def step_fails(self) -> None:
         self.end(Ending(JobState.FAILED, "ann", "it failed"))
+
+    @precondition(lambda self: self.job is not None and can_be_undone(self.job))
+    @rule(machine_too=st.booleans())
+    def crash_while_a_cancelled_job_is_undone(self, machine_too: bool) -> None:
+        assert self.job is not None
+        self.cancelled.add(self.job.id)
+        self.note(ending=Ending(JobState.CANCELLED, "ann", "cancelled"))
+        self.crash(machine_too)
 
     def note(self, **changes: object) -> None:
         assert self.job is not None
@@ -198,7 +214,7 @@ class Story(RuleBasedStateMachine):
                 self.rows["chat"] = moved(chat, self.rows.pop("chat-canary").origin, ())
                 self.serving.pop("chat-canary", None)
                 self.note(written=True, committed=True, before=chat)
-                self.history.append(job.id)
+                self.promoted.append(job.id)
             case JobKind.PROMOTE, "replicas":
                 self.serving["chat"] = chat.origin.short
             case JobKind.PROMOTE, "canary" if self.canary is not None:
@@ -241,7 +257,7 @@ class Story(RuleBasedStateMachine):
             if wanted is not None:
                 self.serving.setdefault(row.name, wanted.origin.short)
         if self.job is not None and course(self.job) is Course.UNDO:
-            self.end(Ending(JobState.FAILED, "llmgw", "given up"))
+            self.end(self.job.ending or Ending(JobState.FAILED, "llmgw", "given up"))
 
     # What holds at every moment.
 
@@ -264,12 +280,16 @@ class Story(RuleBasedStateMachine):
 
     @invariant()
     def a_promotion_that_committed_is_never_undone(self) -> None:
-        for job_id in self.history:
+        for job_id in self.promoted:
             ended = [event for event in self.events if event.startswith(f"{job_id} ")]
             assert not any(event.endswith(JobState.CANCELLED) for event in ended)
         assert sum(each.phase in (CanaryPhase.PROMOTED, CanaryPhase.PROMOTING) for each in self.canaries) == len(
-            self.history
+            self.promoted
         )
+
+    @invariant()
+    def what_was_cancelled_is_never_done(self) -> None:
+        assert not self.cancelled & {event.split()[0] for event in self.events if event.endswith(f" {JobState.DONE}")}
 
     @invariant()
     def what_was_rolled_back_is_remembered(self) -> None:
@@ -280,7 +300,7 @@ class Story(RuleBasedStateMachine):
     @invariant()
     def without_a_job_nothing_is_in_between(self) -> None:
         if self.job is None:
-            assert self.serving.get("chat", self.rows["chat"].origin.short) == self.rows["chat"].origin.short
+            assert self.serving["chat"] == self.rows["chat"].origin.short
             if self.canary is not None:
                 assert self.canary.phase in (CanaryPhase.SERVING, CanaryPhase.REMOVING)
 

@@ -2,8 +2,6 @@
 
 import signal
 import socket
-import subprocess
-import urllib.request
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from llmgwd.domain.jobs import STEPS
 from llmgwd.domain.recovery import MOST_ENDS
 from llmgwd.protocol.states import JobKind
-from tests.support.house import BIN, FILE, REPO, House, add_chat, commit, wait_until
+from tests.support.house import FILE, REPO, House, add_chat, commit, wait_until
 from tests.support.local_hub import Fault
 from tests.support.toy_engine import Behaviour
 
@@ -170,26 +168,18 @@ def slow_down(house: House) -> None:
     weights.write_bytes(Behaviour(words="the new words", load_s=3.0).weights())
 
 
-def in_flight_on_canary(house: House) -> int:
-    with urllib.request.urlopen(f"http://127.0.0.1:{house.admin_port}/metrics", timeout=5) as reply:
-        lines = reply.read().decode().splitlines()
-    return sum(int(float(line.split()[-1])) for line in lines if "in_flight{" in line and 'arm="canary"' in line)
-
-
 def test_an_abort_that_was_cut_short_is_brought_to_its_end(house: House) -> None:
     add_chat(house, OLD)
     # It answers one request and keeps it for long: the drain waits for it.
     commit(house, Behaviour(words="the new words", hangs_after=2))
     house.ok("model", "canary", "chat", "--percent", "100")
     with socket.create_connection(("127.0.0.1", house.gateway_port)) as client:
-        client.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 16\r\n\r\n{"model":"chat"}')
-        wait_until(lambda: in_flight_on_canary(house) == 1)
-        aborting = subprocess.Popen(
-            [BIN / "llmgw", "ctl", "model", "abort", "chat"], env=house.env, stderr=subprocess.PIPE
-        )
+        client.sendall(REQUEST)
+        wait_until(lambda: house.in_flight("chat", "canary") == 1)
+        aborting = house.begin("model", "abort", "chat")
         wait_until(lambda: (found := house.canary()) and found["phase"] == "removing")
         house.stop(signal.SIGKILL)
-        aborting.communicate(timeout=30)
+    assert aborting.wait(30) != 0
     house.start()
     wait_until(lambda: house.canary() is None)
     assert house.json("model", "canaries", "--ended")[0]["phase"] == "aborted"

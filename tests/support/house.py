@@ -126,6 +126,21 @@ class House:
             timeout=timeout_s,
         )
 
+    def begin(self, *words: str) -> subprocess.Popen[bytes]:
+        """Starts `llmgw ctl …`, which says nothing; the caller waits for its end."""
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(
+            [BIN / "llmgw", "ctl", *words], env=self.env, cwd=self.root, stdin=quiet, stdout=quiet, stderr=quiet
+        )
+
+    def in_flight(self, model: str, arm: str) -> int:
+        """How many requests the gateway says are at an engine of this arm now."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=5) as reply:
+            page = reply.read().decode()
+        lines = [line for line in page.splitlines() if line.startswith("llmgw_requests_in_flight{")]
+        here = [line for line in lines if f'arm="{arm}"' in line and f'model="{model}"' in line]
+        return sum(int(float(line.split()[-1])) for line in here)
+
     def ok(self, *words: str, timeout_s: float = 60) -> str:
         """Its standard output; the command must exit with 0."""
         done = self.ctl(*words, timeout_s=timeout_s)
