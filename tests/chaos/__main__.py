@@ -12,6 +12,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from llmgwd.protocol.states import JobKind
@@ -93,36 +94,43 @@ def report(lanes: list[Lane], took_s: float) -> int:
     return 1 if broken or failed or not answered else 0
 
 
+@contextmanager
+def lanes_in(folder: Path) -> Iterator[list[Lane]]:
+    """Each with a house and a hub of its own, not started."""
+    with ExitStack() as opened:
+        lanes = []
+        for replicas in LANES:
+            root = folder / f"{replicas}-replica"
+            root.mkdir()
+            house = House(root, opened.enter_context(LocalHub(root / "hub")))
+            house.settings["gateway"]["workers"] = 2
+            house.program = [sys.executable, "-m", "tests.chaos.daemon"]
+            opened.callback(stop, house)
+            lanes.append(Lane(house, replicas))
+        yield lanes
+
+
+def stop(house: House) -> None:
+    if house.process is not None and house.process.poll() is None:
+        house.stop()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", type=JobKind, choices=list(JobKind), help="only this kind of job")
     options = parser.parse_args()
     kinds = (options.kind,) if options.kind else tuple(JobKind)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="llmgw-chaos-") as folder:
-        hubs, lanes = [], []
-        for replicas in LANES:
-            root = Path(folder) / f"{replicas}-replica"
-            root.mkdir()
-            hubs.append(LocalHub(root / "hub").__enter__())
-            house = House(root, hubs[-1])
-            house.settings["gateway"]["workers"] = 2
-            house.program = [sys.executable, "-m", "tests.chaos.daemon"]
-            lanes.append(Lane(house, replicas))
+    with tempfile.TemporaryDirectory(prefix="llmgw-chaos-") as folder, lanes_in(Path(folder)) as lanes:
+        threads = [threading.Thread(target=guarded, args=(lane, kinds), daemon=True) for lane in lanes]
+        for thread in threads:
+            thread.start()
         try:
-            threads = [threading.Thread(target=guarded, args=(lane, kinds)) for lane in lanes]
-            for thread in threads:
-                thread.start()
             for thread in threads:
                 thread.join()
-            status = report(lanes, time.monotonic() - began)
-        finally:
-            for lane in lanes:
-                if lane.house.process is not None and lane.house.process.poll() is None:
-                    lane.house.stop()
-            for hub in hubs:
-                hub.close()
-    return status
+        except KeyboardInterrupt:
+            print("interrupted; so far:", file=sys.stderr)
+        return report(lanes, time.monotonic() - began)
 
 
 if __name__ == "__main__":
