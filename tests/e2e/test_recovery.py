@@ -1,5 +1,6 @@
 """Jobs and verbs over the end of the daemon: they go on, or are undone, and nothing is in between."""
 
+import shutil
 import signal
 import socket
 from typing import Any
@@ -209,3 +210,26 @@ def test_every_step_of_a_job_that_went_on_is_told_of(house: House) -> None:
     assert {each["name"]: each["state"] for each in ended(house, job_id)["steps"]} == dict.fromkeys(
         STEPS[JobKind.CANARY], "done"
     )
+
+
+def test_a_damaged_database_is_refused_and_the_backup_that_is_named_brings_everything_back(house: House) -> None:
+    add_chat(house, OLD)
+    house.stop()
+    backups, database = house.state / "backups", house.state / "llmgw.db"
+    for copy in backups.iterdir():
+        copy.unlink()
+    house.start()
+    (copy,) = wait_until(lambda: list(backups.glob("llmgw-*.db")))
+    house.stop()
+    database.write_bytes(b"\xff" * 8192)
+    with pytest.raises(AssertionError, match="cannot be read as llmgw's database") as refused:
+        house.start()
+    house.process = None
+    assert f"cp {copy} {database}" in str(refused.value)
+    assert database.read_bytes() == b"\xff" * 8192
+    for left in ("llmgw.db", "llmgw.db-wal", "llmgw.db-shm"):
+        (house.state / left).unlink(missing_ok=True)
+    shutil.copy(copy, database)
+    house.start()
+    wait_until(lambda: house.model()["ready"] == 1)
+    assert said(house) == "the old words"
