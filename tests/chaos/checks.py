@@ -41,7 +41,7 @@ def short(model: ModelView) -> bool:
 
 def _processes(house: House, status: StatusView) -> list[str]:
     """Exactly those that the catalog asks for, each once."""
-    there = Counter(_program(pid) for pid, _ in process.marked(house.state))
+    there = Counter(_program(pid) for pid, *_ in process.marked(house.state))
     engines = sum(model.wanted for model in status.models) + len(status.canaries)
     wanted = Counter(engine=engines, worker=house.settings["gateway"]["workers"])
     broken = [] if +there == +wanted else [f"processes are {dict(there)}, wanted are {dict(wanted)}"]
@@ -51,7 +51,7 @@ def _processes(house: House, status: StatusView) -> list[str]:
 
 def pids_of(house: House, program: str) -> list[int]:
     """The house's processes of a program: `worker` or `engine`."""
-    return [pid for pid, _ in process.marked(house.state) if _program(pid) == program]
+    return [pid for pid, *_ in process.marked(house.state) if _program(pid) == program]
 
 
 def _program(pid: int) -> str:
