@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from llmgw_ctl.client import Connection, connect
 from llmgw_ctl.failures import CommandError
+from llmgwd import process
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.views import JobView
@@ -80,10 +81,10 @@ class Lane:
         return ended
 
     def _dies(self, point: Point) -> None:
-        process = self.house.process
-        assert process is not None
+        daemon = self.house.process
+        assert daemon is not None
         try:
-            process.wait(DIES_WITHIN_S)
+            daemon.wait(DIES_WITHIN_S)
         except subprocess.TimeoutExpired:
             self.tally.broken.append(f"{point} was never reached")
             self._point_file.unlink(missing_ok=True)
@@ -94,14 +95,18 @@ class Lane:
     def kill(self, what: str, pids: Callable[[], list[int]]) -> None:
         """Kills one process other than the daemon, and waits until all is well again."""
         pid = wait_until(pids, SETTLES_WITHIN_S, f"a {what} to kill")[0]
-        at = time.monotonic()
+        began = time.monotonic()
         os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: process.identity(pid) is None)
         self.tally.kills[what] += 1
-        self.see(what, killed_at=at)
+        self.see(what, dying=(began, time.monotonic()))
         print(f"[{self.house.root.name}] killed a {what}", flush=True)
 
-    def see(self, what: str, killed_at: float | None = None) -> None:
-        """Notes what does not hold once there was time for it, and what clients saw meanwhile."""
+    def see(self, what: str, dying: tuple[float, float] | None = None) -> None:
+        """Notes what does not hold once there was time for it, and what clients saw meanwhile.
+
+        `dying` is from when to when a worker or replica died: what was on it then is counted apart.
+        """
         broken: list[str] = ["nothing was looked at"]
         end = time.monotonic() + SETTLES_WITHIN_S
         while broken and time.monotonic() < end:
@@ -112,7 +117,7 @@ class Lane:
         self.tally.broken += [f"after {what}: {each}" for each in broken]
         problems, self._seen = self.load.problems[self._seen :], len(self.load.problems)
         for problem in problems:
-            if killed_at is not None and problem.began <= killed_at <= problem.ended:
+            if dying is not None and problem.began <= dying[1] and problem.ended >= dying[0]:
                 self.tally.in_flight += 1
             else:
                 self.tally.failed.append(f"{what}: {problem.what[:300]}")
