@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from llmgwd.protocol import messages as m
 from llmgwd.protocol.states import JobKind
 from tests.chaos.lane import Lane
 from tests.chaos.points import Point, points_of
@@ -49,7 +50,16 @@ def run_lane(lane: Lane, kinds: tuple[JobKind, ...]) -> None:
     while todo.get(JobKind.UPDATE) or todo.get(JobKind.ROLLBACK):
         if lane.update(next_point(JobKind.UPDATE)) and todo.get(JobKind.ROLLBACK):
             lane.rollback(next_point(JobKind.ROLLBACK))
+    kill_during_verbs(lane)
     kill_others(lane)
+
+
+def kill_during_verbs(lane: Lane) -> None:
+    """What was being written when the daemon died holds afterwards."""
+    lane.canary(None)
+    for percent in (60.0, 0.0, 20.0):
+        lane.verb(m.SetPercent("chat", percent), share=percent)
+    lane.verb(m.Abort("chat"), share=None)
 
 
 def kill_others(lane: Lane) -> None:

@@ -1,6 +1,6 @@
 """The real daemon with a runner that ends it with SIGKILL at one point of a job: `python -m tests.chaos.daemon …`.
 
-The point stands in the file that LLMGW_TEST_POINT names, as KIND/STEP/MOMENT; it is taken away when it is reached.
+The point stands in the file that LLMGW_TEST_POINT names; the file is taken away when the point is reached.
 """
 
 import os
@@ -13,7 +13,7 @@ from llmgwd import main
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Runner
 from llmgwd.protocol.states import StepState
-from tests.chaos.points import FILE_VARIABLE, Moment, Point
+from tests.chaos.points import FILE_VARIABLE, VERB, Moment, Point
 
 
 class Dying(Runner):
@@ -49,12 +49,16 @@ class Dying(Runner):
             for index, step in enumerate(run.job.steps):
                 if step.state is StepState.RUNNING:
                     self._here(run, index, Moment.BEFORE_ROUTES)
+        if not self._runs:
+            self._die_at(VERB)
         version: int = await self._publish_routes()
         return version
 
     def _here(self, run: Run, index: int, moment: Moment) -> None:
-        here = Point(run.job.kind, run.job.steps[index].name, moment)
-        if self._file.exists() and self._file.read_text() == str(here):
+        self._die_at(str(Point(run.job.kind, run.job.steps[index].name, moment)))
+
+    def _die_at(self, here: str) -> None:
+        if self._file.exists() and self._file.read_text() == here:
             self._file.unlink()
             os.kill(os.getpid(), signal.SIGKILL)
 

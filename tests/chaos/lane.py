@@ -16,7 +16,7 @@ from llmgwd.protocol import messages as m
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.views import JobView
 from tests.chaos.checks import broken_promises, pids_of, short
-from tests.chaos.points import FILE_VARIABLE, Point
+from tests.chaos.points import FILE_VARIABLE, VERB, Point
 from tests.support.house import REPO, House, wait_until
 from tests.support.load import Load
 from tests.support.toy_engine import Behaviour
@@ -80,7 +80,28 @@ class Lane:
             print(f"[{self.house.root.name}] killed at {point}: {ended.id} is {ended.state}", flush=True)
         return ended
 
-    def _dies(self, point: Point) -> None:
+    def verb(self, request: m.Request, *, share: float | None) -> None:
+        """Kills the daemon between what a verb writes and its taking effect; afterwards the canary has this share."""
+        self._point_file.write_text(VERB)
+        try:
+            with self.asked() as connection:
+                connection.verb(request)
+        except CommandError as error:
+            if error.status is not ExitStatus.NO_DAEMON:
+                raise
+        self._dies(VERB)
+        self.see(f"{type(request).__name__}")
+        if self.share() != share:
+            self.tally.broken.append(f"{request} was lost: the canary's share is {self.share()}")
+        print(f"[{self.house.root.name}] killed during {type(request).__name__}", flush=True)
+
+    def share(self) -> float | None:
+        """What the canary is given; None without one."""
+        with self.asked() as connection:
+            canaries = connection.ask(m.ListCanaries("chat"), m.Canaries).canaries
+        return canaries[0].share if canaries else None
+
+    def _dies(self, point: Point | str) -> None:
         daemon = self.house.process
         assert daemon is not None
         try:

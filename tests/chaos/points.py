@@ -7,6 +7,8 @@ from llmgwd.domain.jobs import STEPS
 from llmgwd.protocol.states import JobKind
 
 FILE_VARIABLE = "LLMGW_TEST_POINT"
+VERB = "a verb without a job"
+"""The point at which what such a verb changes is on disk, and the gateway does not follow it yet."""
 
 
 class Moment(StrEnum):
