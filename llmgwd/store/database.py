@@ -57,14 +57,15 @@ _TAKES_NOTHING = frozenset(
 
 
 class StoreError(LlmgwError):
-    """The database takes nothing now: a full disk, one that fails, somebody else's lock. Nothing was changed."""
+    """The database takes nothing now: a full disk, one that fails, somebody else's lock. `why` is SQLite's word."""
 
-    def __init__(self, error: sqlite3.Error) -> None:
+    def __init__(self, why: str, so: str = "nothing was changed, and what serves goes on serving") -> None:
         super().__init__(
             "store",
-            f"the daemon's database takes nothing now: {error}; nothing was changed, and what serves goes on serving",
+            f"the daemon's database takes nothing now: {why}; {so}",
             hint="make room on the disk of the state folder (`llmgw ctl status` names it), then ask again",
         )
+        self.why = why
 
 
 class Connection(sqlite3.Connection):
@@ -75,7 +76,7 @@ class Connection(sqlite3.Connection):
             return super().execute(*args)
         except sqlite3.OperationalError as error:
             if _takes_nothing(error):
-                raise StoreError(error) from error
+                raise StoreError(str(error)) from error
             raise
 
 
@@ -96,7 +97,7 @@ def open_database(path: Path) -> Connection:
         for number in range(version, len(MIGRATIONS)):
             connection.executescript(f"BEGIN; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
     except sqlite3.DatabaseError as error:
-        raise (StoreError(error) if _takes_nothing(error) else _damaged(path, str(error))) from error
+        raise (StoreError(str(error)) if _takes_nothing(error) else _damaged(path, str(error))) from error
     return connection
 
 

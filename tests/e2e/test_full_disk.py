@@ -54,7 +54,7 @@ def test_a_verb_that_cannot_be_written_is_refused_and_has_changed_nothing(house:
     house.ok("model", "canary", "chat", "--percent", "50")
     with load_on(house) as load:
         with files_no_larger_than(house, NOTHING):
-            for verb in (("percent", "chat", "100"), ("promote", "chat"), ("abort", "chat"), ("pause", "chat")):
+            for verb in (("percent", "chat", "100"), ("promote", "chat"), ("pause", "chat")):
                 refused = house.ctl("model", *verb)
                 assert refused.returncode == 1, verb
                 assert "the daemon's database takes nothing now" in refused.stderr
@@ -65,6 +65,23 @@ def test_a_verb_that_cannot_be_written_is_refused_and_has_changed_nothing(house:
         house.ok("model", "percent", "chat", "30")
         house.ok("model", "promote", "chat")
     assert house.ask()[1]["choices"][0]["message"]["content"] == "the new words"
+
+
+def test_an_abort_that_cannot_be_written_gives_the_canary_nothing_even_so(house: House) -> None:
+    add_chat(house, OLD)
+    commit(house, NEW)
+    house.ok("model", "canary", "chat", "--percent", "100")
+    with load_on(house):
+        with files_no_larger_than(house, NOTHING):
+            failed = house.ctl("model", "abort", "chat")
+            assert failed.returncode == 1
+            assert "takes nothing now" in failed.stderr
+            assert "chat is safe, stable serves every request" in failed.stderr
+            assert {house.ask()[0] for _ in range(10)} == {"stable"}
+        house.ok("model", "percent", "chat", "100")
+        assert house.ask()[0] == "canary"
+        house.ok("model", "abort", "chat")
+    assert len(house.engine_pids()) == 1
 
 
 def test_a_job_whose_end_cannot_be_written_says_so_at_once_and_is_undone_when_there_is_room(
