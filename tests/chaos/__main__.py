@@ -24,6 +24,7 @@ from tests.support.local_hub import LocalHub
 
 LANES = (1, 2)
 """Replicas of the models in each lane; lanes run side by side."""
+INTERRUPTED = 130
 OTHER_KILLS = 4
 """Kills of each kind of process besides the daemon, in each state that a lane is in."""
 
@@ -140,6 +141,8 @@ def main() -> int:
                 thread.join()
         except KeyboardInterrupt:
             print("interrupted; so far:", file=sys.stderr)
+            report(lanes, time.monotonic() - began)
+            return INTERRUPTED
         return report(lanes, time.monotonic() - began)
 
 
