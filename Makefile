@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 
-.PHONY: setup demo test check completions bench-cli bench-fetch bench-gateway bench-verdict soak clean
+.PHONY: setup demo test check completions bench-cli bench-fetch bench-gateway bench-verdict soak chaos clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,10 @@ bench-verdict: setup
 # A good canary promoted by itself under real traffic on real weights; takes about a quarter of an hour.
 soak: setup
 	$(BIN)/python -m tests.demo --soak
+
+# Kills daemon, gateway workers and replicas at every point of every job while clients ask; takes about ten minutes.
+chaos: setup
+	$(BIN)/python -m tests.chaos
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

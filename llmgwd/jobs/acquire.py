@@ -35,23 +35,31 @@ def other_engine_args(request: AddModel | StartCanary | Update, model: Model) ->
 async def repository(run: Run) -> str:
     """Finds the newest revision and what in it differs from what the model serves now."""
     request = asked(run)
-    store = run.services.store
-    run.model = None if isinstance(request, AddModel) else store.models.get(request.name)
+    model = None if isinstance(request, AddModel) else run.model
     if request.weights.path is not None:
         local = await run.in_thread(partial(local_origin, request.weights.path))
-        run.origin = Origin(path=local.path, files=local.files, size_bytes=local.size_bytes)
+        run.note(origin=Origin(path=local.path, files=local.files, size_bytes=local.size_bytes))
         return Skipped(f"local weights {local.path}, {size_words(local.size_bytes)}")
-    repo = request.weights.repo or (run.model.origin.repo if run.model else None)
+    repo = request.weights.repo or (model.origin.repo if model else None)
     if repo is None:
         raise no_repository(request.name)
     hub = run.services.hub
-    run.snapshot = await run.in_thread(
+    found = await run.in_thread(
         partial(hub.snapshot, repo, request.weights.revision, cancelled=run.cancel_flag, notice=run.notice_from_thread)
     )
-    run.files = _choose(run.snapshot, request.weights, run.model)
-    if run.model is None:
-        return f"{repo} at {run.snapshot.sha[:7]}"
-    return await _against(run, run.model, run.snapshot, request)
+    chosen = Snapshot(found.repo, found.sha, _choose(found, request.weights, model))
+    detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen, request)
+    run.note(snapshot=chosen, origin=_origin(chosen))
+    return detail
+
+
+def _origin(chosen: Snapshot) -> Origin:
+    files = tuple(file.path for file in chosen.files)
+    return Origin(repo=chosen.repo, revision=chosen.sha, files=files, size_bytes=_size_bytes(chosen))
+
+
+def _size_bytes(chosen: Snapshot) -> int:
+    return sum(file.size_bytes for file in chosen.files)
 
 
 def no_repository(name: str) -> LlmgwError:
@@ -70,7 +78,7 @@ def _choose(snapshot: Snapshot, wanted: WeightsChoice, model: Model | None) -> t
 async def _against(run: Run, model: Model, snapshot: Snapshot, request: AddModel | StartCanary | Update) -> str:
     """The step's detail. Raises NothingToDo when nothing served has changed, LlmgwError for a rejected revision."""
     where = f"{snapshot.repo} at {snapshot.sha[:7]}"
-    changes = compare(await _files_of(run, model.origin), run.files)
+    changes = compare(await _files_of(run, model.origin), snapshot.files)
     if not changes.touch_content and not other_engine_args(request, model):
         raise NothingToDo(_nothing_newer(model, snapshot))
     again = not isinstance(request, StartCanary) or request.again
@@ -107,50 +115,46 @@ async def _files_of(run: Run, origin: Origin) -> tuple[RepoFile, ...]:
 
 
 async def weights(run: Run) -> str:
-    """Downloads the chosen files, unless they are on disk."""
-    if run.snapshot is None:
+    """Downloads the chosen files, unless they are on disk; what an interrupted fetch left is gone on with."""
+    chosen = run.job.snapshot
+    if chosen is None:
         return Skipped("local weights")
     library = run.services.library
-    needed = library.needed_bytes(run.files)
-    library.check_space(run.files, run.services.settings.weights.min_free)
+    needed = library.needed_bytes(chosen.files)
+    library.check_space(chosen.files, run.services.settings.weights.min_free)
     await run.in_thread(
         partial(
             fetch,
             run.services.hub,
-            run.snapshot,
-            run.files,
+            chosen,
+            chosen.files,
             library,
             progress=run.progress_from_thread,
             cancelled=run.cancel_flag,
             notice=run.notice_from_thread,
         )
     )
-    total = sum(file.size_bytes for file in run.files)
-    run.origin = Origin(
-        repo=run.snapshot.repo,
-        revision=run.snapshot.sha,
-        files=tuple(file.path for file in run.files),
-        size_bytes=total,
-    )
-    names = ", ".join(file.path for file in run.files[:2]) + (" …" if len(run.files) > 2 else "")
+    total = _size_bytes(chosen)
+    names = ", ".join(file.path for file in chosen.files[:2]) + (" …" if len(chosen.files) > 2 else "")
     return f"{names}: {size_words(total)}" + (f", {size_words(needed)} of it new" if 0 < needed < total else "")
 
 
 async def checksums(run: Run) -> str:
     """Makes sure that what is on disk is what the hub says it is, before anything runs it."""
-    if run.snapshot is None:
+    chosen = run.job.snapshot
+    if chosen is None:
         return Skipped("local weights")
     await run.in_thread(
         partial(
             run.services.library.verify,
-            run.snapshot.repo,
-            run.snapshot.sha,
-            run.files,
+            chosen.repo,
+            chosen.sha,
+            chosen.files,
             progress=run.progress_from_thread,
             cancelled=run.cancel_flag,
         )
     )
-    count = len(run.files)
+    count = len(chosen.files)
     return f"{count} file{'s' if count != 1 else ''} as the hub has {'them' if count != 1 else 'it'}"
 
 

@@ -8,12 +8,9 @@ import anyio
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.files import size_words
 from llmgwd.jobs.services import Services
-from llmgwd.protocol.states import JobKind
 from llmgwd.weights.library import Library, Removed
 
 log = logging.getLogger(__name__)
-
-FETCHING = (JobKind.ADD, JobKind.CANARY, JobKind.UPDATE)
 
 Revision = tuple[str, str]
 """Repository and commit."""
@@ -49,8 +46,10 @@ async def keep_clean(services: Services) -> None:
 
 
 async def clean_up(services: Services) -> None:
-    """Removes what is not kept. Does nothing while a job fetches, whose files nothing refers to yet."""
-    if any(job.kind in FETCHING for job in services.store.jobs.unfinished()):
+    """Removes what is not kept. Does nothing while there is a job: it may have fetched what no row names yet, or may be
+    undone to what no row names any more.
+    """
+    if services.store.jobs.unfinished():
         return
     models, keep_revisions = services.store.models.all(), services.settings.weights.keep_revisions
     removed = await anyio.to_thread.run_sync(partial(_prune, services.library, models, keep_revisions))
