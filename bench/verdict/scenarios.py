@@ -43,7 +43,7 @@ ODD = (
     healthy("identical, canary wanders by 30 %", wander=0.3, **BUSY),
     healthy("at every limit, canary wanders by 10 %", wander=0.1, **AT_LIMITS, **BUSY),
 )
-"""Canaries that must not be rolled back either, in streams that differ from what is assumed; 500/min at 5 %, for six hours."""
+"""Canaries that must not be rolled back either, in streams that differ from what is assumed; 500/min at 5 %, 6 h."""
 
 BAD = (
     worse("hard down", canary_failing=1.0),
