@@ -39,9 +39,11 @@ bench-gateway: setup
 	$(BIN)/python -m bench.gateway
 
 bench-verdict: setup
+	$(BIN)/python -m bench.verdict null --scenario "at every limit" --trials 250
+	$(BIN)/python -m bench.verdict null --scenario identical --trials 100 --baselines
+	$(BIN)/python -m bench.verdict null --scenario ttft --trials 100
 	$(BIN)/python -m bench.verdict bad --trials 100 --baselines
-	$(BIN)/python -m bench.verdict null --trials 250
-	$(BIN)/python -m bench.verdict odd --trials 60
+	$(BIN)/python -m bench.verdict odd --trials 30
 	$(BIN)/python -m bench.verdict.floor
 	$(BIN)/python -m bench.verdict.speed
 
