@@ -40,7 +40,7 @@ bench-gateway: setup
 
 bench-verdict: setup
 	$(BIN)/python -m bench.verdict null --scenario "at every limit" --trials 250
-	$(BIN)/python -m bench.verdict null --scenario identical --trials 100 --baselines
+	$(BIN)/python -m bench.verdict null --scenario identical --trials 60 --baselines
 	$(BIN)/python -m bench.verdict null --scenario ttft --trials 100
 	$(BIN)/python -m bench.verdict bad --trials 100 --baselines
 	$(BIN)/python -m bench.verdict odd --trials 30
