@@ -1,6 +1,7 @@
 """Connections to the engines: one request at a time each, replies read by httptools, idle ones kept for the next."""
 
 import asyncio
+import select
 import socket
 from collections import deque
 from typing import Protocol, cast
@@ -37,6 +38,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_keeps_alive",
         "_parser",
         "_paused",
+        "_poll",
         "_pool",
         "_receiver",
         "_transport",
@@ -57,6 +59,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._paused = False
+        self._poll: select.poll | None = None
         self._is_diverted = False
         self.is_used = False
         """Whether it served a request before the present one: only then may its death be mere age."""
@@ -83,6 +86,11 @@ class UpstreamConnection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it is open and nothing waits on it to be read: an end that the loop has not come to yet does."""
+        return self.is_open and (self._poll is None or not self._poll.poll(0))
 
     def send(self, head: bytes, body: bytes, receiver: Receiver, *, head_request: bool) -> None:
         """Writes a request; what becomes of it is told to the receiver, never before this returns."""
@@ -143,6 +151,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            self._poll = select.poll()
+            self._poll.register(sock.fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         receiver = self._receiver
@@ -281,11 +293,15 @@ class Pool:
         self.is_closed = False
 
     def take(self) -> UpstreamConnection | None:
-        """An idle connection, if one is still open."""
+        """An idle connection, if one is still open.
+
+        It is looked at once more: a request on one whose engine has just ended could not be sent to another.
+        """
         while self._idle:
             connection = self._idle.pop()
-            if connection.is_open:
+            if connection.is_silent:
                 return connection
+            connection.close()
         return None
 
     def put(self, connection: UpstreamConnection) -> None:
