@@ -127,7 +127,7 @@ class Dataplane:
         problems: list[LlmgwError] = []
 
         async def stop(replica: Replica) -> None:
-            left = await self.link.drained(replica.id, version, within_s)
+            left = await self.link.drained(replica.id, version, lambda: self._workers.pids, within_s)
             if left:
                 log.warning("replica not drained id=%s in_flight=%d after_s=%g", replica.id, left, within_s)
             try:

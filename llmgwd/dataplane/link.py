@@ -92,7 +92,9 @@ class Link:
         """Pids of all that ever said hello, and so may follow a table of ours or of an earlier life."""
         self._heard_at: dict[str, float] = {}
         self._changed = anyio.Event()
-        self._scope = anyio.CancelScope()
+        self._scope: anyio.CancelScope | None = None
+        """Of `serve`; None before it."""
+        self._is_closed = False
 
     @property
     def workers(self) -> list[Worker]:
@@ -116,14 +118,18 @@ class Link:
         """Listens until `close`."""
         self._path.unlink(missing_ok=True)
         listener = await anyio.create_unix_listener(self._path, mode=0o600)
-        with self._scope:
-            async with listener:
+        async with listener:
+            with anyio.CancelScope() as self._scope:
+                if self._is_closed:
+                    self._scope.cancel()
                 task_status.started()
                 await listener.serve(self._talk)
 
     def close(self) -> None:
         """Hears and takes no more; workers serve on by the routes they have."""
-        self._scope.cancel()
+        self._is_closed = True
+        if self._scope is not None:
+            self._scope.cancel()
 
     async def push(self, routes: Routes) -> None:
         """Makes this the table, for the workers there are and those that come. `applied` tells when it holds."""
@@ -146,13 +152,16 @@ class Link:
                 await self._next_change()
         return self._behind(version, running())
 
-    async def drained(self, replica: str, version: int, within_s: float) -> int:
+    async def drained(
+        self, replica: str, version: int, running: Callable[[], Collection[int]], within_s: float
+    ) -> int:
         """Waits until no worker has a request on this replica, which no table since `version` names.
 
-        Returns how many are left after `within_s`.
+        A running worker whose link is down may have some: `running` is as for `applied`. Returns how many are known
+        to be left after `within_s`.
         """
         with anyio.move_on_after(within_s):
-            while self._in_flight(replica) or any(worker.applied < version for worker in self._workers):
+            while self._in_flight(replica) or self._behind(version, running()):
                 await self._next_change()
         return self._in_flight(replica)
 

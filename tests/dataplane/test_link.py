@@ -118,13 +118,27 @@ async def test_a_replica_is_drained_when_no_worker_that_follows_the_table_has_a_
         await first.say(Report(1, 0, {"r1": 1}))
         await first.hear()
         await first.say(RoutesApplied(5, {"r1": 1}))
-        assert await bench.link.drained("r1", 5, 0.1) == 1
+        assert await bench.link.drained("r1", 5, set, 0.1) == 1
         await first.say(Report(2, 5, {}))
         # The second has not said that it follows the table: it may still send requests there.
         with pytest.raises(TimeoutError), anyio.fail_after(0.1):
-            await bench.link.drained("r1", 5, 60)
+            await bench.link.drained("r1", 5, set, 60)
         await second.say(RoutesApplied(5, {}))
-        assert await bench.link.drained("r1", 5, 60) == 0
+        assert await bench.link.drained("r1", 5, set, 60) == 0
+
+
+async def test_a_replica_is_not_drained_while_a_running_worker_cannot_say_so(bench: Bench) -> None:
+    running = {PIDS["w"]}
+    async with bench.worker() as worker:
+        await worker.hear()
+        await worker.say(RoutesApplied(1, {"r1": 1}))
+        assert await bench.link.drained("r1", 1, lambda: running, 0.1) == 1
+    with pytest.raises(TimeoutError), anyio.fail_after(0.1):
+        await bench.link.drained("r1", 1, lambda: running, 60)
+    async with bench.worker() as worker:
+        await worker.hear()
+        await worker.say(RoutesApplied(1, {}))
+        assert await bench.link.drained("r1", 1, lambda: running, 60) == 0
 
 
 async def test_a_worker_that_is_gone_holds_nothing_up(bench: Bench) -> None:
@@ -134,7 +148,7 @@ async def test_a_worker_that_is_gone_holds_nothing_up(bench: Bench) -> None:
         await worker.hear()
     await bench.link.push(Routes(1))
     assert await bench.link.applied(1, set, 10) == set()
-    assert await bench.link.drained("r1", 1, 10) == 0
+    assert await bench.link.drained("r1", 1, set, 10) == 0
 
 
 @pytest.mark.parametrize("garbage", [frame(b"\xc1"), frame(b"\x93\x01\x02\x03"), b"\xff\xff\xff\xff"])
