@@ -64,7 +64,7 @@ def no_repository(name: str) -> LlmgwError:
 
 def _choose(snapshot: Snapshot, wanted: WeightsChoice, model: Model | None) -> tuple[RepoFile, ...]:
     like = model.origin.files if model and model.origin.repo and not (wanted.file or wanted.quant) else None
-    return choose(snapshot.files, file=wanted.file, quant=wanted.quant, like=like)
+    return choose(snapshot.files, file=wanted.file, quant=wanted.quant, like=like, allow_unsafe=wanted.allow_unsafe)
 
 
 async def _against(run: Run, model: Model, snapshot: Snapshot, request: AddModel | StartCanary | Update) -> str:

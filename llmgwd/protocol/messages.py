@@ -32,6 +32,8 @@ class WeightsChoice(msgspec.Struct, frozen=True):
     quant: str | None = None
     path: str | None = None
     """Local weights, absolute."""
+    allow_unsafe: bool = False
+    """Also weights, and repositories, whose authors' code runs when they are loaded."""
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag=True):
