@@ -7,6 +7,7 @@ import msgspec
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.files import Changes, RepoFile, Snapshot, compare, size_words
+from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
 from llmgwd.protocol.states import JobKind
@@ -112,7 +113,8 @@ async def weights(run: Run) -> str:
         return Skipped("local weights")
     library = run.services.library
     needed = library.needed_bytes(run.files)
-    library.check_space(run.files, run.services.settings.weights.min_free)
+    min_free, kept = run.services.settings.weights.min_free, await kept_now(run.services)
+    await run.in_thread(partial(library.check_space, run.files, min_free, keep=kept))
     await run.in_thread(
         partial(
             fetch,

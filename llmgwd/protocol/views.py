@@ -195,6 +195,28 @@ class UpdateView(msgspec.Struct, frozen=True):
     summary: str
 
 
+class WeightsView(msgspec.Struct, frozen=True):
+    """One revision on disk; repository and revision are null for what fetches that did not end have left."""
+
+    repo: str | None
+    revision: str | None
+    size_bytes: int
+    unshared_bytes: int
+    """What of it no other revision on disk has as well."""
+    used_by: tuple[str, ...]
+    """Models that serve from it, and `NAME before` for those that did last."""
+    kept: bool
+    """Whether clean-up leaves it."""
+
+
+class PrunedView(msgspec.Struct, frozen=True):
+    """What clean-up removed; repository and revision are null for what fetches that did not end have left."""
+
+    repo: str | None
+    revision: str | None
+    freed_bytes: int
+
+
 class EventView(msgspec.Struct, frozen=True):
     """One row of the event log."""
 

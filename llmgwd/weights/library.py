@@ -68,6 +68,16 @@ class Library:
                 revisions.append(found)
         return revisions
 
+    def newest_first(self) -> list[Snapshot]:
+        """As `revisions`, by when each came."""
+        return sorted(self.revisions(), key=self._came_at, reverse=True)
+
+    def _came_at(self, revision: Snapshot) -> float:
+        try:
+            return self.folder(revision.repo, revision.sha).stat().st_mtime
+        except FileNotFoundError:  # removed meanwhile
+            return 0.0
+
     def has(self, repo: str, sha: str, files: Iterable[RepoFile]) -> bool:
         """Whether the revision's folder has all these files, by its manifest and their sizes."""
         there = self.recorded(repo, sha)
@@ -163,8 +173,9 @@ class Library:
     ) -> None:
         """Raises LlmgwError `no_space` with the numbers when fetching would leave less than min_free bytes.
 
-        keep, if given, is what clean-up would have to keep; then the message says what clean-up would give.
+        keep, if given, is what clean-up would have to keep; then the hint says what clean-up would give.
         """
+        files = tuple(files)
         needed, free = self.needed_bytes(files), self.free_bytes()
         if needed == 0 or needed + min_free <= free:
             return
@@ -174,15 +185,20 @@ class Library:
         )
         hint = "make room, or set weights.dir to a larger disk"
         if keep is not None:
-            freed = sum(removed.freed_bytes for removed in self.prune(keep, dry_run=True))
+            freed = sum(removed.freed_bytes for removed in self.prune(keep, wanted=files, dry_run=True))
             enough = "enough" if needed + min_free <= free + freed else "not enough"
-            hint = f"removing what nothing needs would give {size_words(freed)}, {enough}; {hint}"
+            hint = f"`llmgw ctl weights prune` would give {size_words(freed)}, {enough}; {hint}"
         raise refused("no_space", message, hint=hint)
 
     def prune(
-        self, keep: Collection[tuple[str, str]], *, leftovers: bool = True, dry_run: bool = False
+        self,
+        keep: Collection[tuple[str, str]],
+        *,
+        wanted: Iterable[RepoFile] = (),
+        leftovers: bool = True,
+        dry_run: bool = False,
     ) -> list[Removed]:
-        """Removes every revision whose (repo, sha) is not in keep.
+        """Removes every revision whose (repo, sha) is not in keep, but of it no content that is wanted.
 
         leftovers: also what fetches that did not end have left; a fetch that goes on later then starts anew.
         Never touches what is in keep or what a running fetch wants.
@@ -192,6 +208,7 @@ class Library:
         going = [revision for revision in on_disk if (revision.repo, revision.sha) not in kept]
         staying = [revision for revision in on_disk if revision not in going]
         kept_ids = {file.content_id for revision in (*fetched, *staying) for file in revision.files}
+        kept_ids |= {file.content_id for file in wanted}
         removed = []
         for revision in going:
             freed = {file.content_id: file.size_bytes for file in revision.files if file.content_id not in kept_ids}
