@@ -1,19 +1,23 @@
 """The steps that bring weights onto this machine: `repository`, `weights`, `checksums`."""
 
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
 from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.differences import what_changed
 from llmgwd.domain.errors import LlmgwError, refused, unusable
-from llmgwd.domain.files import Changes, RepoFile, Snapshot, compare, size_words
+from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
 from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
 from llmgwd.protocol.states import JobKind
 from llmgwd.weights.choice import choose
 from llmgwd.weights.fetch import fetch
-from llmgwd.weights.library import local_origin
+from llmgwd.weights.local import LocalWeights, find_local, hash_local
+from llmgwd.weights.offline import find_on_disk, is_offline
+from llmgwd.weights.traits import coming_traits, traits_in
 
 _ARGS = {JobKind.ADD: AddModel, JobKind.CANARY: StartCanary, JobKind.UPDATE: Update}
 
@@ -36,23 +40,31 @@ def other_engine_args(request: AddModel | StartCanary | Update, model: Model) ->
 async def repository(run: Run) -> str:
     """Finds the newest revision and what in it differs from what the model serves now."""
     request = asked(run)
-    store = run.services.store
-    run.model = None if isinstance(request, AddModel) else store.models.get(request.name)
+    run.model = None if isinstance(request, AddModel) else run.services.store.models.get(request.name)
     if request.weights.path is not None:
-        local = await run.in_thread(partial(local_origin, request.weights.path))
-        run.origin = Origin(path=local.path, files=local.files, size_bytes=local.size_bytes)
-        return Skipped(f"local weights {local.path}, {size_words(local.size_bytes)}")
+        run.local = await run.in_thread(partial(find_local, request.weights.path))
+        return Skipped(f"local weights {run.local.path}, {size_words(run.local.size_bytes)}")
     repo = request.weights.repo or (run.model.origin.repo if run.model else None)
     if repo is None:
         raise no_repository(request.name)
-    hub = run.services.hub
-    run.snapshot = await run.in_thread(
-        partial(hub.snapshot, repo, request.weights.revision, cancelled=run.cancel_flag, notice=run.notice_from_thread)
-    )
+    run.snapshot = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
     run.files = _choose(run.snapshot, request.weights, run.model)
+    where = f"{repo} at {run.snapshot.sha[:7]}"
     if run.model is None:
-        return f"{repo} at {run.snapshot.sha[:7]}"
-    return await _against(run, run.model, run.snapshot, request)
+        return where
+    coming = _origin(run.snapshot, run.files)
+    served = await _with_contents(run, run.model.origin)
+    _check_worthwhile(run, run.model, served, coming)
+    traits = await run.in_thread(
+        partial(coming_traits, run.services.hub, run.services.library.layout, run.snapshot, run.files, run.cancel_flag)
+    )
+    return f"{where}: {what_changed(served, msgspec.structs.replace(coming, traits=traits))}"
+
+
+def _snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
+    if is_offline():
+        return find_on_disk(run.services.library, repo, revision)
+    return run.services.hub.snapshot(repo, revision, cancelled=run.cancel_flag, notice=run.notice_from_thread)
 
 
 def no_repository(name: str) -> LlmgwError:
@@ -68,43 +80,45 @@ def _choose(snapshot: Snapshot, wanted: WeightsChoice, model: Model | None) -> t
     return choose(snapshot.files, file=wanted.file, quant=wanted.quant, like=like, allow_unsafe=wanted.allow_unsafe)
 
 
-async def _against(run: Run, model: Model, snapshot: Snapshot, request: AddModel | StartCanary | Update) -> str:
-    """The step's detail. Raises NothingToDo when nothing served has changed, LlmgwError for a rejected revision."""
-    where = f"{snapshot.repo} at {snapshot.sha[:7]}"
-    changes = compare(await _files_of(run, model.origin), run.files)
-    if not changes.touch_content and not other_engine_args(request, model):
-        raise NothingToDo(_nothing_newer(model, snapshot))
+def _origin(snapshot: Snapshot, files: tuple[RepoFile, ...]) -> Origin:
+    return Origin(
+        repo=snapshot.repo,
+        revision=snapshot.sha,
+        files=tuple(file.path for file in files),
+        size_bytes=sum(file.size_bytes for file in files),
+        contents=files,
+    )
+
+
+def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) -> None:
+    """Raises NothingToDo when nothing served has changed, LlmgwError for weights that were rolled back (K10)."""
+    request, where = asked(run), f"{coming.repo} at {coming.short}" if coming.repo else coming.short
+    if not compare(served.contents, coming.contents).touch_content and not other_engine_args(request, model):
+        raise NothingToDo(_nothing_newer(model, served, coming, where))
     again = not isinstance(request, StartCanary) or request.again
-    why = run.services.store.canaries.why_rejected(model.name, snapshot.repo, snapshot.sha)
+    why = run.services.store.canaries.why_rejected(model.name, *coming.key) if coming.key else None
     if why is not None and not again:
         raise refused(
             "revision_rejected",
             f"{where} was rolled back before: {why}",
             hint=f"to try it once more: `llmgw ctl model canary {model.name} --again`",
         )
-    return f"{where}: {_words(changes)}"
 
 
-def _words(changes: Changes) -> str:
-    return changes.summary() if changes.touch_content else "the same weights"
+def _nothing_newer(model: Model, served: Origin, coming: Origin, where: str) -> str:
+    if coming.key == served.key:
+        return f"nothing newer: {model.name} already serves {where}"
+    return f"nothing newer: {where} changes none of the files that {model.name} serves"
 
 
-def _nothing_newer(model: Model, snapshot: Snapshot) -> str:
-    if snapshot.sha == model.origin.revision:
-        return f"nothing newer: {model.name} already serves {snapshot.repo} at {snapshot.sha[:7]}"
-    return f"nothing newer: {snapshot.repo} at {snapshot.sha[:7]} changes none of the files that {model.name} serves"
-
-
-async def _files_of(run: Run, origin: Origin) -> tuple[RepoFile, ...]:
-    """The model's present files with their hashes, from disk or else from the hub; none for local weights."""
-    if origin.repo is None or origin.revision is None:
-        return ()
+async def _with_contents(run: Run, origin: Origin) -> Origin:
+    """With the hashes of its files, from disk or else from the hub; without them for local weights never hashed."""
+    if origin.contents or origin.repo is None or origin.revision is None:
+        return origin
     known = run.services.library.recorded(origin.repo, origin.revision)
     if known is None:
-        known = await run.in_thread(
-            partial(run.services.hub.snapshot, origin.repo, origin.revision, cancelled=run.cancel_flag)
-        )
-    return tuple(file for file in known.files if file.path in origin.files)
+        known = await run.in_thread(partial(_snapshot, run, origin.repo, origin.revision))
+    return msgspec.structs.replace(origin, contents=tuple(file for file in known.files if file.path in origin.files))
 
 
 async def weights(run: Run) -> str:
@@ -127,33 +141,50 @@ async def weights(run: Run) -> str:
             notice=run.notice_from_thread,
         )
     )
+    run.origin = _origin(run.snapshot, run.files)
     total = sum(file.size_bytes for file in run.files)
-    run.origin = Origin(
-        repo=run.snapshot.repo,
-        revision=run.snapshot.sha,
-        files=tuple(file.path for file in run.files),
-        size_bytes=total,
-    )
     names = ", ".join(file.path for file in run.files[:2]) + (" …" if len(run.files) > 2 else "")
     return f"{names}: {size_words(total)}" + (f", {size_words(needed)} of it new" if 0 < needed < total else "")
 
 
 async def checksums(run: Run) -> str:
-    """Makes sure that what is on disk is what the hub says it is, before anything runs it."""
-    if run.snapshot is None:
-        return Skipped("local weights")
+    """Makes sure that what is on disk is what the hub says it is, before anything runs it; local weights are hashed."""
+    if run.local is not None:
+        return await _hash(run, run.local)
+    assert run.snapshot is not None
+    assert run.origin is not None
+    library, snapshot = run.services.library, run.snapshot
     await run.in_thread(
         partial(
-            run.services.library.verify,
-            run.snapshot.repo,
-            run.snapshot.sha,
+            library.verify,
+            snapshot.repo,
+            snapshot.sha,
             run.files,
             progress=run.progress_from_thread,
             cancelled=run.cancel_flag,
         )
     )
+    traits = await run.in_thread(partial(traits_in, library.folder(snapshot.repo, snapshot.sha), run.files))
+    run.origin = msgspec.structs.replace(run.origin, traits=traits)
     count = len(run.files)
     return f"{count} file{'s' if count != 1 else ''} as the hub has {'them' if count != 1 else 'it'}"
+
+
+async def _hash(run: Run, local: LocalWeights) -> str:
+    """Notes what local weights are: nobody vouches for a path."""
+    contents = await run.in_thread(
+        partial(hash_local, local, progress=run.progress_from_thread, cancelled=run.cancel_flag)
+    )
+    traits = await run.in_thread(partial(traits_in, Path(local.folder), contents))
+    run.origin = Origin(
+        path=local.path, files=local.files, size_bytes=local.size_bytes, contents=contents, traits=traits
+    )
+    if run.model is None:
+        return f"sha256 {run.origin.content}"
+    served = await _with_contents(run, run.model.origin)
+    _check_worthwhile(run, run.model, served, run.origin)
+    changed = what_changed(served, run.origin)
+    return f"sha256 {run.origin.content}" + (f": {changed}" if changed else "")
 
 
 def check_choice(weights_choice: WeightsChoice) -> None:

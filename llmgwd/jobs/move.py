@@ -54,9 +54,9 @@ async def replicas_rollback(run: Run) -> str:
     services, left, back = run.services, run.job.before, run.model
     assert left is not None
     assert back is not None
-    if left.origin.repo and left.origin.revision:
+    if key := left.origin.key:
         why = f"{run.job.by} went back to {back.origin.short}"
-        services.store.canaries.reject(left.name, left.origin.repo, left.origin.revision, services.now(), why)
+        services.store.canaries.reject(left.name, *key, services.now(), why)
     return detail
 
 

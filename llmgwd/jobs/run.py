@@ -16,6 +16,7 @@ from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import StepState
 from llmgwd.protocol.views import ProgressView, StepView
+from llmgwd.weights.local import LocalWeights
 from llmgwd.weights.progress import Cancelled
 
 Result = TypeVar("Result")
@@ -56,6 +57,7 @@ class Run:
         self.model: Model | None = None
         self.snapshot: Snapshot | None = None
         self.files: tuple[RepoFile, ...] = ()
+        self.local: LocalWeights | None = None
         self.origin: Origin | None = None
         self.replicas: list[Replica] = []
         self._progress: ProgressView | None = None

@@ -55,6 +55,10 @@ class OriginView(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
     path: str | None
     size_bytes: int | None
+    content: str | None = None
+    """A hash of all of it: of a single large file its sha256."""
+    context_length: int | None = None
+    quantisation: str | None = None
 
 
 class ReplicaView(msgspec.Struct, frozen=True):
@@ -90,6 +94,8 @@ class ModelView(msgspec.Struct, frozen=True):
     canary_share: float | None = None
     job: str | None = None
     """The id of its running job."""
+    changes: str = ""
+    """In what its weights differ from its previous ones; empty when that is not known."""
 
 
 class ArmView(msgspec.Struct, frozen=True):
@@ -179,6 +185,8 @@ class CanaryView(msgspec.Struct, frozen=True):
     reason: str = ""
     """Why it ended."""
     job: str | None = None
+    changes: str = ""
+    """In what its weights differ from stable's; empty when that is not known."""
     ignores_load: bool = False
     """Whether its times count for promotion though its engine was idle while stable's was full."""
 

@@ -1,6 +1,5 @@
-"""The weights on disk: which revisions are there, whether they are whole, what they take, clean-up; and local paths."""
+"""The weights on disk: which revisions are there, whether they are whole, what they take, clean-up."""
 
-import os
 import shutil
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -8,12 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from llmgwd.domain.errors import LlmgwError, refused, unusable
+from llmgwd.domain.errors import LlmgwError, refused
 from llmgwd.domain.files import RepoFile, Snapshot, size_words
-from llmgwd.weights.choice import choose, entry_file
 from llmgwd.weights.content import expected_digest, feed, new_digest
 from llmgwd.weights.download import wrong_content
-from llmgwd.weights.gguf_sets import gguf_sets, is_gguf
 from llmgwd.weights.layout import MANIFEST, Layout, read_manifest, write_manifest
 from llmgwd.weights.locks import locked_folder, try_lock
 from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
@@ -31,14 +28,6 @@ class Removed(msgspec.Struct, frozen=True):
     repo: str | None
     sha: str | None
     freed_bytes: int
-
-
-class LocalWeights(msgspec.Struct, frozen=True):
-    """Weights that the operator keeps. path is absolute and what an engine is given; files are relative."""
-
-    path: str
-    files: tuple[str, ...]
-    size_bytes: int
 
 
 class Library:
@@ -240,63 +229,3 @@ class Library:
                     if not dry_run:
                         path.unlink()
         return freed
-
-
-def local_origin(path: str | Path) -> LocalWeights:
-    """The weights at an absolute path: a file, with the other shards of its set, or a folder with one model.
-
-    In a folder the same files count as in a repository. Raises LlmgwError when they are not there, not readable or not
-    one model.
-    """
-    given = Path(path)
-    if not given.is_absolute():
-        raise unusable(
-            "weights_path", f"{path} is not an absolute path", hint="write it from the root: /srv/model.gguf"
-        )
-    try:
-        folder, paths = _local_files(given)
-    except OSError as error:
-        where = error.filename or given
-        hint = "check the path, and that the user that llmgwd runs as may read it"
-        raise LlmgwError("weights_path", f"cannot read {where}: {error.strerror}", hint=hint) from error
-    entry = entry_file(paths)
-    serves_folder = given.is_dir() and entry is None
-    size_bytes = sum((folder / name).stat().st_size for name in paths)
-    return LocalWeights(str(given if serves_folder or entry is None else folder / entry), paths, size_bytes)
-
-
-def _local_files(given: Path) -> tuple[Path, tuple[str, ...]]:
-    """The folder and, relative to it, what of it is served; all of it can be opened. Raises OSError or LlmgwError."""
-    if given.is_dir():
-        folder = given
-        chosen = _choice_in_folder(folder, _listed(folder, (path for path in folder.rglob("*") if path.is_file())))
-    else:
-        folder = given.parent
-        chosen = _with_other_shards(_listed(folder, [given])[0], folder) if is_gguf(given.name) else [given.name]
-    for name in chosen:
-        os.close(os.open(folder / name, os.O_RDONLY))
-    return folder, tuple(chosen)
-
-
-def _listed(folder: Path, paths: Iterable[Path]) -> list[RepoFile]:
-    return [RepoFile(path.relative_to(folder).as_posix(), path.stat().st_size) for path in sorted(paths)]
-
-
-def _with_other_shards(given: RepoFile, folder: Path) -> list[str]:
-    for one in gguf_sets(_listed(folder, folder.glob("*.gguf"))):
-        if given in one.files:
-            if one.missing:
-                message = f"beside {folder / given.path} there is no {one.missing[0]}"
-                raise LlmgwError("weights_shard_missing", message, hint="put all files of the set into one folder")
-            return [file.path for file in one.files]
-    return [given.path]
-
-
-def _choice_in_folder(folder: Path, there: list[RepoFile]) -> list[str]:
-    try:
-        return [file.path for file in choose(there, allow_unsafe=True)]  # the operator put them there
-    except LlmgwError as error:
-        if error.code == "weights_none" and there:  # in a format of its own, for an engine of its own
-            return [file.path for file in there]
-        hint = f"name one file: --path {folder}/FILE.gguf"
-        raise LlmgwError(error.code, f"{folder}: {error.message}", hint=hint) from error
