@@ -21,7 +21,8 @@ def read_traits(files: Iterable[RepoFile], content: Callable[[RepoFile], bytes])
         return None
     config = _mapping(content(by_path[CONFIG]))
     tokenizer = _mapping(content(by_path[TOKENIZER_CONFIG])) if TOKENIZER_CONFIG in by_path else {}
-    template = [by_path[path].content_id for path in TEMPLATES if path in by_path] or tokenizer.pop("chat_template", "")
+    inline = tokenizer.pop("chat_template", "")
+    template = [by_path[path].content_id for path in TEMPLATES if path in by_path] or inline
     tokens = sorted((path, file.content_id) for path, file in by_path.items() if _is_vocabulary(path))
     text = config.get("text_config")
     return Traits(

@@ -60,6 +60,8 @@ class House:
         self.options: list[str] = []
         """Of `llmgwd`, besides its configuration."""
         self.process: subprocess.Popen[bytes] | None = None
+        self.extra_env: dict[str, str] = {}
+        """Of programs that are started from now on."""
         self.settings: dict[str, Any] = {
             "gateway": {"listen": f"127.0.0.1:{self.gateway_port}", "drain": "5s"},
             "admin": {"listen": f"127.0.0.1:{self.admin_port}"},
@@ -77,7 +79,7 @@ class House:
     @property
     def env(self) -> dict[str, str]:
         own = {"LLMGW_STATE_DIR": str(self.state), "LLMGW_SOCKET": str(self.socket), "PYTHONPATH": str(PROJECT)}
-        return {**os.environ, **own, "NO_COLOR": "1"}
+        return {**os.environ, **own, "NO_COLOR": "1", **self.extra_env}
 
     def start(self) -> None:
         """Starts the daemon and waits until its control socket answers."""
