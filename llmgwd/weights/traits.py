@@ -44,7 +44,7 @@ def coming_traits(
         if content.exists():
             with content.open("rb") as start:
                 return gguf_header.read_traits(start.read)
-        with hub.open_file(hub.asked(revision.repo, revision.sha, entry), by_path[entry], 0) as body:
+        with hub.open_file(hub.asked(revision.repo, revision.sha, entry), by_path[entry], 0, by_xet=False) as body:
             return gguf_header.read_traits(_Start(body.chunks(), cancelled).read)
     except (*FAILURES, LlmgwError, OSError):
         check(cancelled)
@@ -55,7 +55,7 @@ def _content(hub: Hub, layout: Layout, revision: Snapshot, file: RepoFile, cance
     content = layout.content_of(file)
     if content.exists():
         return content.read_bytes()
-    with hub.open_file(hub.asked(revision.repo, revision.sha, file.path), file, 0) as body:
+    with hub.open_file(hub.asked(revision.repo, revision.sha, file.path), file, 0, by_xet=False) as body:
         return _Start(body.chunks(), cancelled).read(file.size_bytes)
 
 
