@@ -94,7 +94,9 @@ def _trouble(error: Exception, asked: Asked) -> Trouble:
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():
             return _final("hub_endpoint", f"{asked.endpoint} is not the address of a hub", "correct hub.endpoint")
         case _:
-            return _passing("hub_dropped", f"the connection to {asked.host} was lost: {error}", TRY_LATER)
+            return _passing(
+                "hub_dropped", f"the connection to {asked.host} was lost: {str(error).rstrip('.')}", TRY_LATER
+            )
 
 
 def _refusal(error: HfHubHTTPError, asked: Asked) -> Trouble:
