@@ -118,8 +118,9 @@ def test_429_twice_is_waited_out_and_seen_in_the_step(house: House) -> None:
     add_chat(house, OLD)
     commit(house, NEW)
     # The first answer is the step's that looks what changed; it does without.
-    house.hub.faults.add(Fault.rate_limited("/org/*", seconds=1, times=3))
+    house.hub.faults.add(Fault.rate_limited(f"/{REPO}/*", seconds=1, times=3))
     told = house.ctl("model", "update", "chat")
+
     assert told.returncode == 0
     for attempt in (2, 3):
         assert f"(429, no token was sent); it asks to wait 1 s; trying again in 1 s (attempt {attempt}" in told.stderr
@@ -133,7 +134,7 @@ def test_a_set_that_lacks_a_shard_is_refused_before_any_download(house: House) -
     done = house.ctl("model", "add", "chat", "--repo", REPO, "--engine", "toy")
     assert done.returncode == 1
     assert f"Q4_K_M lacks {missing}" in done.stderr
-    assert house.hub.requests.matching("/org/*") == house.hub.requests.matching("/cdn/*") == []
+    assert house.hub.requests.matching(f"/{REPO}/*") == house.hub.requests.matching("/cdn/*") == []
 
 
 def test_an_update_that_changes_one_shard_in_four_downloads_that_one(house: House) -> None:
