@@ -56,11 +56,15 @@ def _contents(services: Services, origin: Origin) -> tuple[RepoFile, ...]:
     return tuple(file for file in known.files if file.path in origin.files) if known else ()
 
 
+def pause_s(every_s: float, chance: float) -> float:
+    """Up to a tenth shorter or longer, by a chance of 0–1: not all daemons of the world ask at the same minute."""
+    return every_s * (0.9 + 0.2 * chance)
+
+
 async def keep_checking(services: Services) -> None:
     """Checks every model, an event for each newer revision once, until cancelled."""
     while True:
-        # Not all daemons of the world at the same minute.
-        await anyio.sleep(services.settings.hub.check_every * random.uniform(0.9, 1.1))  # noqa: S311
+        await anyio.sleep(pause_s(services.settings.hub.check_every, random.random()))  # noqa: S311
         for model in services.store.models.all():
             if model.canary_of is None and model.origin.repo is not None:
                 await _note(services, model)
