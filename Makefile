@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 
-.PHONY: setup demo test check completions bench-cli bench-fetch bench-gateway bench-verdict soak clean
+.PHONY: setup demo test check completions bench-cli bench-fetch bench-gateway bench-verdict soak chaos clean
 
 setup: $(STAMP)
 
@@ -39,15 +39,21 @@ bench-gateway: setup
 	$(BIN)/python -m bench.gateway
 
 bench-verdict: setup
+	$(BIN)/python -m bench.verdict null --scenario "at every limit" --trials 250
+	$(BIN)/python -m bench.verdict null --scenario identical --trials 100 --baselines
+	$(BIN)/python -m bench.verdict null --scenario ttft --trials 100
 	$(BIN)/python -m bench.verdict bad --trials 100 --baselines
-	$(BIN)/python -m bench.verdict null --trials 250
-	$(BIN)/python -m bench.verdict odd --trials 60
+	$(BIN)/python -m bench.verdict odd --trials 30
 	$(BIN)/python -m bench.verdict.floor
 	$(BIN)/python -m bench.verdict.speed
 
 # A good canary promoted by itself under real traffic on real weights; takes about a quarter of an hour.
 soak: setup
 	$(BIN)/python -m tests.demo --soak
+
+# Kills daemon, gateway workers and replicas at every point of every job while clients ask; takes about ten minutes.
+chaos: setup
+	$(BIN)/python -m tests.chaos
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

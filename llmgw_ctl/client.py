@@ -145,7 +145,7 @@ class Connection:
         if not data:
             raise DaemonGoneError(
                 f"llmgwd on {self._path} went away before it had answered",
-                "start it again with `llmgwd --config server.yaml`; a job that was under way is ended by that start",
+                "start it again with `llmgwd --config server.yaml`; a job that was under way goes on then",
             )
         try:
             return self._reader.feed(data)

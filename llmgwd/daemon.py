@@ -30,17 +30,16 @@ from llmgwd.engines.fleet import Fleet
 from llmgwd.jobs.clean_up import keep_clean
 from llmgwd.jobs.feed import Feed
 from llmgwd.jobs.recipes import RECIPES
-from llmgwd.jobs.recover import recover
-from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.upkeep import go_on
 from llmgwd.metrics import Metrics
 from llmgwd.notify import Notifier
 from llmgwd.protocol.socket_path import checked
+from llmgwd.store.backup import keep_backed_up
 from llmgwd.store.store import Store
 from llmgwd.updates import keep_checking
-from llmgwd.watch import watch
+from llmgwd.watch import finish_removals, watch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
 from llmgwd.weights.token import TokenSource
@@ -64,11 +63,19 @@ class Daemon:
     """One life of llmgwd on one state folder."""
 
     def __init__(
-        self, settings: Settings, config: Path | None, socket: Path, state: Path, *, leaves_running: bool = False
+        self,
+        settings: Settings,
+        config: Path | None,
+        socket: Path,
+        state: Path,
+        *,
+        leaves_running: bool = False,
+        runner: type[Runner] = Runner,
     ) -> None:
         """`leaves_running`: gateway and replicas outlive this life, and the next goes on with them."""
         self.leaves_running = leaves_running
         self._settings = settings
+        self._runner_type = runner
         self._config = config
         self._socket = socket
         self._state = state
@@ -80,6 +87,11 @@ class Daemon:
         self._tasks: anyio.abc.TaskGroup
         self._reloading = anyio.Lock()
 
+    @property
+    def where(self) -> str:
+        """Where it is reached, for the log."""
+        return f"gateway={self._settings.gateway.listen} socket={self._socket} state={self._state}"
+
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Runs until cancelled; started once the gateway answers. Raises LlmgwError when it cannot start."""
         settings = self._settings
@@ -90,7 +102,8 @@ class Daemon:
         self._lock = _lock(self._state)
         logs = self._state / "logs"
         logs.mkdir(mode=0o700, exist_ok=True)
-        store = Store(self._state / "llmgw.db")
+        database = self._state / "llmgw.db"
+        store = Store(database)
         wanted = declared_models(settings, engines, [each for each in store.models.all() if not each.declared])
         keys = read_keys(settings.gateway.api_keys_file)
         admin_socket = bind(settings.admin.listen)
@@ -127,21 +140,23 @@ class Daemon:
                 state_folder=self._state,
                 notify=notifier.take,
             )
-            runner = Runner(services, RECIPES, tasks)
+            runner = self._runner_type(services, RECIPES, tasks)
             verbs = Verbs(services, runner)
             answers = Answers(services, verbs, version("llmgw"), os.getpid(), services.now())
             control = ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}")
             await control.listen()
             self._up = _Up(services, runner, workers, control)
-            recover(services)
             await tasks.start(link.serve)
             workers.start(tasks, link)
             tasks.start_soon(_keep_on, dataplane.fulfil_wishes)
             tasks.start_soon(_keep_on, notifier.deliver)
             tasks.start_soon(_keep_on, partial(keep_clean, services))
+            tasks.start_soon(_keep_on, partial(keep_backed_up, database))
             go_on(services, tasks)
             await declare(services, wanted, tasks)
             await self._wait_for_gateway(link, workers)
+            runner.resume()
+            tasks.start_soon(finish_removals, services)
             tasks.start_soon(_keep_on, partial(watch, services, verbs))
             tasks.start_soon(_keep_on, partial(keep_checking, services))
             app = admin_app(answers.status, Metrics(totals, link).page)
@@ -174,13 +189,13 @@ class Daemon:
             log.info("configuration reloaded path=%s", self._config)
 
     async def stop(self) -> None:
-        """Takes no more verbs, ends jobs, lets requests end within `gateway.drain`, then ends every process."""
+        """Takes no more verbs and leaves jobs for the next start, drains, then ends every process."""
         up, self._up = self._up, None
         if up is not None:
             drain_s = self._settings.gateway.drain
             up.services.stopping.set()
             up.control.close()
-            await up.runner.stop_all(Cancellation("llmgw", "the daemon was stopped"))
+            await up.runner.stop()
             up.workers.close_address()
             await up.services.dataplane.link.finish(drain_s)
             await up.workers.wait_ended(drain_s + STOP_GRACE_S)
@@ -194,7 +209,7 @@ class Daemon:
         if up is not None:
             up.services.stopping.set()
             up.control.close()
-            await up.runner.leave_all()
+            await up.runner.stop()
             # What is taken after the samples are saved would be lost: workers keep it for the next life.
             up.services.dataplane.link.close()
             with up.services.store.transaction():

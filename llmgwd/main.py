@@ -15,6 +15,7 @@ import anyio
 from llmgwd.config import read_settings
 from llmgwd.daemon import Daemon
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.jobs.runner import Runner
 from llmgwd.protocol.socket_path import SocketPathError, control_socket, state_folder
 
 log = logging.getLogger("llmgwd")
@@ -34,7 +35,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def run(argv: Sequence[str] | None = None) -> int:
+def run(argv: Sequence[str] | None = None, runner: type[Runner] = Runner) -> int:
     """The console script: 0 after a stop that was asked for, 1 when it could not start or go on, 2 for bad settings."""
     options = parse(argv)
     logging.basicConfig(
@@ -45,8 +46,8 @@ def run(argv: Sequence[str] | None = None) -> int:
         settings = read_settings(options.config)
         path = control_socket(options.socket, os.environ)
         state = state_folder(os.environ)
-        daemon = Daemon(settings, options.config, path, state, leaves_running=options.leave_running)
-        anyio.run(_serve, daemon, f"gateway={settings.gateway.listen} socket={path} state={state}")
+        daemon = Daemon(settings, options.config, path, state, leaves_running=options.leave_running, runner=runner)
+        anyio.run(_serve, daemon)
     except SocketPathError as error:
         return _fail(str(error), "", 2)
     except LlmgwError as error:
@@ -62,11 +63,11 @@ def run(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def _serve(daemon: Daemon, where: str) -> None:
+async def _serve(daemon: Daemon) -> None:
     try:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_start, daemon, where)
+                tasks.start_soon(_start, daemon)
                 async for number in signals:
                     if number != signal.SIGHUP:
                         break
@@ -84,10 +85,10 @@ async def _serve(daemon: Daemon, where: str) -> None:
             await daemon.end_everything()
 
 
-async def _start(daemon: Daemon, where: str) -> None:
+async def _start(daemon: Daemon) -> None:
     async with anyio.create_task_group() as tasks:
         await tasks.start(daemon.run)
-        log.info("llmgwd is ready %s", where)
+        log.info("llmgwd is ready %s", daemon.where)
         _tell_service_manager()
 
 

@@ -14,6 +14,7 @@ from llmgwd.jobs.share import give_share
 from llmgwd.jobs.take_out import take_out
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.states import CanaryPhase, EventKind, VerdictState
+from llmgwd.store.database import StoreError
 from llmgwd.verdict.decision import State
 from llmgwd.verdict.load import Slots
 
@@ -50,8 +51,11 @@ async def look(services: Services, door: Door) -> None:
                 services.dataplane.bench.close_looks(canary, now, stable_down=stable_down, slots=slots)
             services.feed.publish(canary.id)
             tasks.start_soon(_look_at, services, door, canary.id)
-        with services.store.transaction():
-            services.dataplane.save()
+        try:
+            with services.store.transaction():
+                services.dataplane.save()
+        except StoreError as error:
+            log.error("what was counted is not written, to be tried again why=%s", error.message)
 
 
 def _slots(services: Services, owner: str) -> int | None:
@@ -69,12 +73,26 @@ async def _look_at(services: Services, door: Door, canary_id: str) -> None:
         return
     try:
         if canary.phase is CanaryPhase.REMOVING:
-            ending = canary.ending or CanaryPhase.ABORTED
-            await take_out(services, canary.id, by=LLMGW, ending=ending, reason=canary.reason)
+            await _go_on_removing(services, canary)
         elif canary.phase is CanaryPhase.SERVING:
             await _judge(services, door, canary)
     except LlmgwError as error:
         log.error("canary not acted on, to be tried again model=%s why=%s", canary.model, error.message)
+
+
+async def finish_removals(services: Services) -> None:
+    """Goes on at once with what was being taken out, by no job, when the daemon ended."""
+    for canary in services.store.canaries.running():
+        if canary.phase is CanaryPhase.REMOVING and services.store.jobs.of(canary.model) is None:
+            try:
+                await _go_on_removing(services, canary)
+            except LlmgwError as error:
+                log.error("canary not taken out, to be tried again model=%s why=%s", canary.model, error.message)
+
+
+async def _go_on_removing(services: Services, canary: Canary) -> None:
+    ending = canary.ending or CanaryPhase.ABORTED
+    await take_out(services, canary.id, by=LLMGW, ending=ending, reason=canary.reason)
 
 
 async def _judge(services: Services, door: Door, canary: Canary) -> None:

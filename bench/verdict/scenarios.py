@@ -7,15 +7,15 @@ AT_LIMITS = {"canary_failing": 0.015, "ttft": 1.2, "speed": 0.8}
 
 
 def healthy(name: str, **settings: object) -> Scenario:
-    return Scenario(name, True, **{"hours": 24.0, **settings})  # type: ignore[arg-type]
+    return Scenario(name, True, **{"hours": 12.0, **settings})  # type: ignore[arg-type]
 
 
 def worse(name: str, **settings: object) -> Scenario:
     return Scenario(name, False, **{"hours": 12.0, **settings})  # type: ignore[arg-type]
 
 
-BUSY = {"per_min": 500.0, "share": 0.05}
-QUIET = {"per_min": 5.0, "share": 0.25}
+BUSY = {"per_min": 500.0, "share": 0.05, "hours": 6.0}
+QUIET = {"per_min": 5.0, "share": 0.25, "hours": 24.0}
 HALF_DAY = {"change_h": 12.0, "hours": 24.0}
 
 NULL = (
@@ -28,7 +28,7 @@ NULL = (
     healthy("at every limit, 500/min, 5 %", **AT_LIMITS, **BUSY),
     healthy("cold start: first 20 answers ttft × 5, 50/min, 10 %", cold=20, hours=6.0),
 )
-"""Canaries that must not be rolled back, in streams as the promise assumes them."""
+"""Canaries that must not be rolled back, in streams as the promise assumes them: 24 h at 5/min, 12 at 50, 6 at 500."""
 
 ODD = (
     healthy("at every limit, exact quotas", quota=True, **AT_LIMITS, **BUSY),
@@ -43,7 +43,7 @@ ODD = (
     healthy("identical, canary wanders by 30 %", wander=0.3, **BUSY),
     healthy("at every limit, canary wanders by 10 %", wander=0.1, **AT_LIMITS, **BUSY),
 )
-"""Canaries that must not be rolled back either, in streams that differ from what is assumed; 500/min at 5 %."""
+"""Canaries that must not be rolled back either, in streams that differ from what is assumed; 500/min at 5 %, 6 h."""
 
 BAD = (
     worse("hard down", canary_failing=1.0),

@@ -48,6 +48,8 @@ class Dataplane:
         self.suspicion = anyio.Event()
         """Set when a canary gave a bad answer: it may be looked at without waiting for the next look."""
         self.key_hashes: tuple[bytes, ...] | None = None
+        self._withheld: set[str] = set()
+        """Canaries, by id, that get nothing whatever the store says, which could not be told."""
         self._version = 0
         self._publishing = anyio.Lock()
         self._wanted = anyio.Event()
@@ -69,6 +71,11 @@ class Dataplane:
         """Saves and drops what was counted of a canary that ended; to be called in a transaction."""
         self.tally.forget(canary)
         self.bench.forget(canary)
+        self._withheld.discard(canary)
+
+    def withhold(self, canary: str, *, withheld: bool = True) -> None:
+        """With the next table this canary gets nothing, until this life of the daemon ends or it is lifted."""
+        (self._withheld.add if withheld else self._withheld.discard)(canary)
 
     def wish(self) -> None:
         """Asks for the table to be published soon; many wishes become one."""
@@ -99,7 +106,7 @@ class Dataplane:
             routing_table(
                 self._version,
                 self._store.models.all(),
-                self._store.canaries.running(),
+                [canary for canary in self._store.canaries.running() if canary.id not in self._withheld],
                 self._fleet.ready,
                 self.key_hashes,
             )

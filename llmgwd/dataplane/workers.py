@@ -16,6 +16,7 @@ from llmgwd import process
 from llmgwd.config import GatewaySettings
 from llmgwd.dataplane import listeners
 from llmgwd.dataplane.link import Link
+from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord, ProcessRecords
 from llmgwd.process import Process
 from llmgwd.protocol.link import LINK_VERSION
@@ -194,7 +195,8 @@ class Workers:
             started = anyio.current_time()
             try:
                 why = await self._run(number)
-            except OSError as error:
+            except (OSError, LlmgwError) as error:
+                # One that runs and could not be written down is waited for in the next round.
                 why = str(error)
             except Exception as error:
                 log.exception("gateway worker failed unexpectedly number=%d", number)

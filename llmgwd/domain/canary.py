@@ -61,10 +61,13 @@ TRANSITIONS: dict[tuple[CanaryPhase, CanaryEvent], CanaryPhase] = {
     (CanaryPhase.PREPARING, CanaryEvent.ABORT): CanaryPhase.REMOVING,
     (CanaryPhase.PREPARING, CanaryEvent.FAIL): CanaryPhase.REMOVING,
     (CanaryPhase.SERVING, CanaryEvent.ABORT): CanaryPhase.REMOVING,
+    # Its job was given up in its last step, after several starts.
+    (CanaryPhase.SERVING, CanaryEvent.FAIL): CanaryPhase.REMOVING,
     (CanaryPhase.SERVING, CanaryEvent.PROMOTE): CanaryPhase.PROMOTING,
     (CanaryPhase.PROMOTING, CanaryEvent.PROMOTED): CanaryPhase.PROMOTED,
     # A removal that failed half-way is asked for again: it stays what it is.
     (CanaryPhase.REMOVING, CanaryEvent.ABORT): CanaryPhase.REMOVING,
+    (CanaryPhase.REMOVING, CanaryEvent.FAIL): CanaryPhase.REMOVING,
 }
 
 

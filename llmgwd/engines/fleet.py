@@ -329,8 +329,8 @@ class Fleet:
     def _write(self, replica: Replica, act: Callable[[], None]) -> None:
         try:
             act()
-        except Exception:
-            log.exception("a replica's process could not be noted id=%s", replica.id)
+        except LlmgwError as error:
+            log.error("a replica's process could not be noted id=%s why=%s", replica.id, error.message)
 
     def _set(self, replica: Replica, state: ReplicaState) -> None:
         if replica.is_leaving and state is not ReplicaState.STOPPED:

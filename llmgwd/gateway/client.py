@@ -18,7 +18,9 @@ from llmgwd.gateway.table import Table
 _HEADS = HeadParser(forwards_authorization=True)
 """For the time before the first table."""
 _LINGER_S = 2.0
-_MOST_EXCESS = 256
+_FIRST_REQUEST_S = 1.0
+"""How long a connection that never asked anything may still do so when the worker is to end."""
+MOST_EXCESS = 256
 """Connections over the limit that are answered at a time; any more are closed without a word."""
 _NEVER = float("inf")
 _EMPTY_LINE = b"\r\n"
@@ -37,6 +39,7 @@ class ClientConnection(asyncio.Protocol):
         "_deadline",
         "_exchange",
         "_gateway",
+        "_has_asked",
         "_head",
         "_is_advancing",
         "_is_in_head",
@@ -69,6 +72,7 @@ class ClientConnection(asyncio.Protocol):
         self._body_begun_at: float | None = None
         self._body_bytes = 0
         self._deadline = _NEVER
+        self._has_asked = False
         self._is_advancing = False
         self._is_in_head = False
         self._is_lingering = False
@@ -104,7 +108,7 @@ class ClientConnection(asyncio.Protocol):
                 return
             self._advance()
         if self._gateway.closes_idle:
-            self.close_if_idle()
+            self.finish()
 
     def refuse(self, refusal: RefusedError, head: RequestHead | None) -> bool:
         """Writes the error; whether the connection can be kept. `head` is None when it was not understood."""
@@ -137,9 +141,14 @@ class ClientConnection(asyncio.Protocol):
         elif now >= self._deadline and self._transport is not None:
             self._time_out(self._transport, now)
 
-    def close_if_idle(self) -> None:
-        if self._transport is not None and self._exchange is None and self._is_between_requests:
+    def finish(self) -> None:
+        """Closes it if it is idle; but the first request may be on its way from who has just connected."""
+        if self._transport is None or self._exchange is not None or not self._is_between_requests:
+            return
+        if self._has_asked:
             self._transport.close()
+        else:
+            self._deadline = self._gateway.loop.time() + _FIRST_REQUEST_S
 
     def abort(self) -> None:
         """Cuts it, even with words still to be read."""
@@ -159,7 +168,7 @@ class ClientConnection(asyncio.Protocol):
         if len(self._gateway.clients) < limit:
             self._gateway.clients.add(self)
             self._deadline = self._gateway.loop.time() + self._gateway.settings.idle_timeout_s
-        elif len(self._gateway.excess) < _MOST_EXCESS:
+        elif len(self._gateway.excess) < MOST_EXCESS:
             self._gateway.excess.add(self)
             self._refuse_and_close(too_many_connections(limit))
         else:
@@ -259,6 +268,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin(self, head: RequestHead, body: bytes) -> None:
         self._unread = _NEVER
+        self._has_asked = True
         exchange = self._exchange = Exchange(self._gateway, self, head, body)
         exchange.start()
 

@@ -1,6 +1,7 @@
 """What one worker has: the present table, the replicas it knows, the clients it serves, and what it has counted."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from llmgwd.protocol.link import ReplicaRoute, Routes
 
 if TYPE_CHECKING:
     from llmgwd.gateway.client import ClientConnection
+
+_log = logging.getLogger("llmgwd.gateway")
 
 SWEEP_S = 0.25
 """How often deadlines are looked at; they are that coarse, and cost nothing a request."""
@@ -113,7 +116,12 @@ class Gateway:
         """Ends what is past its deadline, and books the loads."""
         now = self.loop.time()
         for client in (*self.clients, *self.excess):
-            client.check(now)
+            try:
+                client.check(now)
+            except Exception:  # noqa: BLE001
+                # One that cannot be looked at must not take everybody's deadlines with it.
+                _log.exception("a connection could not be checked and is cut")
+                client.abort()
         idle_before = now - self.settings.upstream_idle_s
         for replica in self._fleet.values():
             replica.pool.expire(idle_before)
@@ -121,11 +129,11 @@ class Gateway:
             self.loads.measure(self.table)
 
     def finish(self, *, closes_idle: bool = True) -> None:
-        """From now on connections close with their present request; idle ones at once, or with their next."""
+        """From now on connections close with their present request; idle ones soon, or with their next."""
         self.is_finishing = True
         self.closes_idle = closes_idle
         for client in list(self.clients) if closes_idle else ():
-            client.close_if_idle()
+            client.finish()
 
     def turn_away(self) -> None:
         """Answers the requests that still wait for a replica."""

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import uvloop
 
-from llmgwd.gateway.client import ClientConnection
+from llmgwd.gateway.client import MOST_EXCESS, ClientConnection
 from llmgwd.gateway.link import Link
+from llmgwd.gateway.listener import Listener, open_listener
 from llmgwd.gateway.settings import Settings
 from llmgwd.gateway.state import SWEEP_S, Gateway
 from llmgwd.protocol.link import Finish
@@ -26,9 +27,7 @@ _log = logging.getLogger("llmgwd.gateway")
 
 _ROUTES_WAIT_S = 1.0
 _SETTLE_S = 2.0
-_BACKLOG = 4096
-_LISTENERS = 16
-"""uvloop accepts one connection a turn of its loop from each listener: with one alone a crowd would wait its turn."""
+_OWN_FILES = 64
 _OPTIONS = (
     ("max-body", "max_body_bytes", "BYTES"),
     ("max-connections", "max_connections", "N"),
@@ -50,54 +49,67 @@ _OPTIONS = (
 class Worker:
     """Wires the parts and orders their end."""
 
-    def __init__(self, settings: Settings, link_path: Path, listeners: list[socket.socket]) -> None:
+    def __init__(self, settings: Settings, link_path: Path, sockets: list[socket.socket]) -> None:
+        """`sockets` listen, and are this worker's to close."""
         self._settings = settings
-        self._listeners = listeners
+        self._sockets = sockets
         self._gateway = Gateway(settings, asyncio.get_running_loop())
-        self._link = Link(self._gateway, link_path, self.finish, lambda: self._listeners)
+        self._link = Link(self._gateway, link_path, self.finish, lambda: self._sockets)
         self._told: asyncio.Future[Finish] = asyncio.get_running_loop().create_future()
+        self._is_sound = True
 
     def finish(self, told: Finish) -> None:
         """Begins the end; only the first word of it counts."""
         if not self._told.done():
             self._told.set_result(told)
 
-    async def run(self) -> None:
-        """Serves until told to finish, then drains. Returns when all is told or the time for it is over."""
+    async def run(self) -> bool:
+        """Serves until told to finish, then drains. Returns when all is told or the time for it is over.
+
+        False: nobody told it, a part of it failed, and another should take its place.
+        """
         loop = self._gateway.loop
         loop.add_signal_handler(signal.SIGTERM, self.finish, Finish(self._settings.drain_s))
         for ignored in (signal.SIGINT, signal.SIGHUP):
             # They are meant for the daemon's terminal; it says `Finish` when it wants this to end.
             loop.add_signal_handler(ignored, lambda: None)
-        link = loop.create_task(self._link.run())
-        sweep = loop.create_task(self._sweep())
-        servers = await self._serve()
-        _log.info("serving address=%s worker=%s", self._listeners[0].getsockname(), self._settings.worker_id)
+        parts = [loop.create_task(self._link.run(), name="link"), loop.create_task(self._sweep(), name="sweep")]
+        for part in parts:
+            part.add_done_callback(self._part_ended)
+        listeners = await self._listen()
+        _log.info("serving address=%s worker=%s", self._sockets[0].getsockname(), self._settings.worker_id)
         told = await self._told
-        for server in servers:
-            server.close()
-        for listener in self._listeners:
-            listener.close()
-        self._listeners = []
+        self._sockets = []
+        for listener in listeners:
+            # Who takes this one's place takes over the sockets, with those who wait there.
+            await listener.close(takes_waiting=not told.is_replaced)
         await self._drain(told)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SETTLE_S):
                 await self._link.settle()
-        link.cancel()
-        sweep.cancel()
+        for part in parts:
+            part.cancel()
+        return self._is_sound
 
-    async def _serve(self) -> list[asyncio.Server]:
-        # The socket listens already: who connects now waits for the first routes rather than being told there are none.
+    def _part_ended(self, part: asyncio.Task[None]) -> None:
+        if not part.cancelled():
+            # Without deadlines, or without a word to the daemon, it would only look as if it served.
+            _log.error(
+                "a part of the worker ended, and so does the worker part=%s", part.get_name(), exc_info=part.exception()
+            )
+            self._is_sound = False
+            self.finish(Finish(self._settings.drain_s))
+
+    async def _listen(self) -> list[Listener]:
+        # The sockets listen already: who connects now waits for the first routes rather than being told there are none.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ROUTES_WAIT_S):
                 await self._link.routed.wait()
-        return [
-            await self._gateway.loop.create_server(
-                lambda: ClientConnection(self._gateway), sock=listener.dup(), backlog=_BACKLOG
-            )
-            for listener in self._listeners
-            for _ in range(_LISTENERS)
-        ]
+        loop = self._gateway.loop
+        listeners = [Listener(each, loop, lambda: ClientConnection(self._gateway)) for each in self._sockets]
+        for listener in listeners:
+            await listener.start()
+        return listeners
 
     async def _sweep(self) -> None:
         while True:
@@ -123,20 +135,6 @@ class Worker:
                     await empty.wait()
 
 
-def open_listener(address: str, *, reuse_port: bool) -> socket.socket:
-    """A listening socket on HOST:PORT or [HOST]:PORT. Raises OSError, ValueError."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    if reuse_port:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    listener.setblocking(False)
-    listener.bind((host, int(port)))
-    listener.listen(_BACKLOG)
-    return listener
-
-
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
     defaults = Settings(worker_id="")
     parser = argparse.ArgumentParser(prog="llmgwd.gateway.worker")
@@ -158,9 +156,16 @@ def settings_from(arguments: argparse.Namespace) -> Settings:
     )
 
 
+def files_wanted(settings: Settings) -> int:
+    """Open files for every connection allowed and one to an engine for each, for those that are told there is no room,
+    for idle connections to engines, and for the worker's own.
+    """
+    return 2 * settings.max_connections + MOST_EXCESS + settings.upstream_idle_connections + _OWN_FILES
+
+
 def raise_file_limit(settings: Settings) -> None:
-    """Makes room for every connection allowed, and one to an engine for each, as far as the system lets."""
-    wanted = 2 * settings.max_connections + 256
+    """Makes room for the files wanted, as far as the system lets."""
+    wanted = files_wanted(settings)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -169,7 +174,7 @@ def raise_file_limit(settings: Settings) -> None:
         _log.warning("open files are limited limit=%d max_connections=%d", most, settings.max_connections)
 
 
-def listeners_from(arguments: argparse.Namespace) -> list[socket.socket]:
+def sockets_from(arguments: argparse.Namespace) -> list[socket.socket]:
     """Raises OSError, ValueError."""
     if arguments.listen is not None:
         return [open_listener(arguments.listen, reuse_port=arguments.reuse_port)]
@@ -179,15 +184,15 @@ def listeners_from(arguments: argparse.Namespace) -> list[socket.socket]:
     return inherited
 
 
-async def _run(settings: Settings, link_path: Path, listeners: list[socket.socket]) -> None:
-    await Worker(settings, link_path, listeners).run()
+async def _run(settings: Settings, link_path: Path, sockets: list[socket.socket]) -> bool:
+    return await Worker(settings, link_path, sockets).run()
 
 
 def main(argv: list[str]) -> int:
     arguments = parse_arguments(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
     try:
-        listeners = listeners_from(arguments)
+        sockets = sockets_from(arguments)
     except (OSError, ValueError) as error:
         _log.error("cannot listen address=%s reason=%s", arguments.listen or arguments.listen_fd, error)
         return 1
@@ -196,8 +201,7 @@ def main(argv: list[str]) -> int:
     # What was imported stays; the collector need not look at it again and again.
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
-    uvloop.run(_run(settings, arguments.link, listeners))
-    return 0
+    return 0 if uvloop.run(_run(settings, arguments.link, sockets)) else 1
 
 
 if __name__ == "__main__":

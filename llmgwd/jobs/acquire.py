@@ -15,7 +15,7 @@ from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoic
 from llmgwd.protocol.states import JobKind
 from llmgwd.weights.choice import choose
 from llmgwd.weights.fetch import fetch
-from llmgwd.weights.local import LocalWeights, find_local, hash_local
+from llmgwd.weights.local import find_local, hash_local
 from llmgwd.weights.offline import find_on_disk, is_offline
 from llmgwd.weights.traits import coming_traits, traits_in
 
@@ -40,31 +40,39 @@ def other_engine_args(request: AddModel | StartCanary | Update, model: Model) ->
 async def repository(run: Run) -> str:
     """Finds the newest revision and what in it differs from what the model serves now."""
     request = asked(run)
-    run.model = None if isinstance(request, AddModel) else run.services.store.models.get(request.name)
+    model = None if isinstance(request, AddModel) else run.model
     if request.weights.path is not None:
-        run.local = await run.in_thread(partial(find_local, request.weights.path))
-        return Skipped(f"local weights {run.local.path}, {size_words(run.local.size_bytes)}")
-    repo = request.weights.repo or (run.model.origin.repo if run.model else None)
+        local = await run.in_thread(partial(find_local, request.weights.path))
+        run.note(origin=Origin(path=local.path, files=local.files, size_bytes=local.size_bytes))
+        return Skipped(f"local weights {local.path}, {size_words(local.size_bytes)}")
+    repo = request.weights.repo or (model.origin.repo if model else None)
     if repo is None:
         raise no_repository(request.name)
-    run.snapshot = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
-    run.files = _choose(run.snapshot, request.weights, run.model)
-    where = f"{repo} at {run.snapshot.sha[:7]}"
-    if run.model is None:
-        return where
-    coming = _origin(run.snapshot, run.files)
-    served = await _with_contents(run, run.model.origin)
-    _check_worthwhile(run, run.model, served, coming)
-    traits = await run.in_thread(
-        partial(coming_traits, run.services.hub, run.services.library.layout, run.snapshot, run.files, run.cancel_flag)
-    )
-    return f"{where}: {what_changed(served, msgspec.structs.replace(coming, traits=traits))}"
+    found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
+    chosen = Snapshot(found.repo, found.sha, _choose(found, request.weights, model))
+    detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
+    run.note(snapshot=chosen, origin=_origin(chosen))
+    return detail
 
 
 def _snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
     if is_offline():
         return find_on_disk(run.services.library, repo, revision)
     return run.services.hub.snapshot(repo, revision, cancelled=run.cancel_flag, notice=run.notice_from_thread)
+
+
+def _origin(chosen: Snapshot) -> Origin:
+    return Origin(
+        repo=chosen.repo,
+        revision=chosen.sha,
+        files=tuple(file.path for file in chosen.files),
+        size_bytes=_size_bytes(chosen),
+        contents=chosen.files,
+    )
+
+
+def _size_bytes(chosen: Snapshot) -> int:
+    return sum(file.size_bytes for file in chosen.files)
 
 
 def no_repository(name: str) -> LlmgwError:
@@ -80,14 +88,16 @@ def _choose(snapshot: Snapshot, wanted: WeightsChoice, model: Model | None) -> t
     return choose(snapshot.files, file=wanted.file, quant=wanted.quant, like=like, allow_unsafe=wanted.allow_unsafe)
 
 
-def _origin(snapshot: Snapshot, files: tuple[RepoFile, ...]) -> Origin:
-    return Origin(
-        repo=snapshot.repo,
-        revision=snapshot.sha,
-        files=tuple(file.path for file in files),
-        size_bytes=sum(file.size_bytes for file in files),
-        contents=files,
+async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
+    """The step's detail. Raises as `_check_worthwhile`."""
+    services, coming = run.services, _origin(chosen)
+    served = await _with_contents(run, model.origin)
+    _check_worthwhile(run, model, served, coming)
+    traits = await run.in_thread(
+        partial(coming_traits, services.hub, services.library.layout, chosen, chosen.files, run.cancel_flag)
     )
+    changed = what_changed(served, msgspec.structs.replace(coming, traits=traits))
+    return f"{chosen.repo} at {coming.short}: {changed}"
 
 
 def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) -> None:
@@ -122,69 +132,69 @@ async def _with_contents(run: Run, origin: Origin) -> Origin:
 
 
 async def weights(run: Run) -> str:
-    """Downloads the chosen files, unless they are on disk."""
-    if run.snapshot is None:
+    """Downloads the chosen files, unless they are on disk; what an interrupted fetch left is gone on with."""
+    chosen = run.job.snapshot
+    if chosen is None:
         return Skipped("local weights")
     library = run.services.library
-    needed = library.needed_bytes(run.files)
+    needed = library.needed_bytes(chosen.files)
     min_free, kept = run.services.settings.weights.min_free, await kept_now(run.services)
-    await run.in_thread(partial(library.check_space, run.files, min_free, keep=kept))
+    await run.in_thread(partial(library.check_space, chosen.files, min_free, keep=kept))
     await run.in_thread(
         partial(
             fetch,
             run.services.hub,
-            run.snapshot,
-            run.files,
+            chosen,
+            chosen.files,
             library,
             progress=run.progress_from_thread,
             cancelled=run.cancel_flag,
             notice=run.notice_from_thread,
         )
     )
-    run.origin = _origin(run.snapshot, run.files)
-    total = sum(file.size_bytes for file in run.files)
-    names = ", ".join(file.path for file in run.files[:2]) + (" …" if len(run.files) > 2 else "")
+    total = _size_bytes(chosen)
+    names = ", ".join(file.path for file in chosen.files[:2]) + (" …" if len(chosen.files) > 2 else "")
     return f"{names}: {size_words(total)}" + (f", {size_words(needed)} of it new" if 0 < needed < total else "")
 
 
 async def checksums(run: Run) -> str:
     """Makes sure that what is on disk is what the hub says it is, before anything runs it; local weights are hashed."""
-    if run.local is not None:
-        return await _hash(run, run.local)
-    assert run.snapshot is not None
-    assert run.origin is not None
-    library, snapshot = run.services.library, run.snapshot
+    chosen, library = run.job.snapshot, run.services.library
+    if chosen is None:
+        return await _hash(run)
     await run.in_thread(
         partial(
             library.verify,
-            snapshot.repo,
-            snapshot.sha,
-            run.files,
+            chosen.repo,
+            chosen.sha,
+            chosen.files,
             progress=run.progress_from_thread,
             cancelled=run.cancel_flag,
         )
     )
-    traits = await run.in_thread(partial(traits_in, library.folder(snapshot.repo, snapshot.sha), run.files))
-    run.origin = msgspec.structs.replace(run.origin, traits=traits)
-    count = len(run.files)
+    traits = await run.in_thread(partial(traits_in, library.folder(chosen.repo, chosen.sha), chosen.files))
+    run.note(origin=msgspec.structs.replace(run.origin, traits=traits))
+    count = len(chosen.files)
     return f"{count} file{'s' if count != 1 else ''} as the hub has {'them' if count != 1 else 'it'}"
 
 
-async def _hash(run: Run, local: LocalWeights) -> str:
+async def _hash(run: Run) -> str:
     """Notes what local weights are: nobody vouches for a path."""
+    request = asked(run)
+    assert request.weights.path is not None
+    local = await run.in_thread(partial(find_local, request.weights.path))
     contents = await run.in_thread(
         partial(hash_local, local, progress=run.progress_from_thread, cancelled=run.cancel_flag)
     )
     traits = await run.in_thread(partial(traits_in, Path(local.folder), contents))
-    run.origin = Origin(
-        path=local.path, files=local.files, size_bytes=local.size_bytes, contents=contents, traits=traits
-    )
-    if run.model is None:
-        return f"sha256 {run.origin.content}"
+    found = Origin(path=local.path, files=local.files, size_bytes=local.size_bytes, contents=contents, traits=traits)
+    run.note(origin=found)
+    if isinstance(request, AddModel):
+        return f"sha256 {found.content}"
     served = await _with_contents(run, run.model.origin)
-    _check_worthwhile(run, run.model, served, run.origin)
-    changed = what_changed(served, run.origin)
-    return f"sha256 {run.origin.content}" + (f": {changed}" if changed else "")
+    _check_worthwhile(run, run.model, served, found)
+    changed = what_changed(served, found)
+    return f"sha256 {found.content}" + (f": {changed}" if changed else "")
 
 
 def check_choice(weights_choice: WeightsChoice) -> None:

@@ -3,16 +3,17 @@
 import msgspec
 
 from llmgwd.domain.canary import Canary, CanaryEvent, after
-from llmgwd.domain.catalog import candidate
+from llmgwd.domain.catalog import Model, candidate
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.plan import Plan, Progress
 from llmgwd.engines import probe
+from llmgwd.engines.replica import Replica
 from llmgwd.jobs.acquire import asked, checksums, repository, weights
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.take_out import take_out
 from llmgwd.protocol.messages import StartCanary
-from llmgwd.protocol.states import CanaryPhase, EventKind
+from llmgwd.protocol.states import CanaryPhase, EventKind, JobState
 
 SMOKE_TOKENS = 48
 SMOKE_TIMEOUT_S = 120.0
@@ -22,57 +23,64 @@ async def catalog(run: Run) -> str:
     """Adds NAME-canary beside the model."""
     request = _request(run)
     store, services = run.services.store, run.services
-    assert run.origin is not None
-    with store.transaction():
-        model = store.models.get(request.name)
-        row = candidate(model, run.origin, request.engine_args)
-        store.models.put(row)
-        store.canaries.put(
-            Canary(
-                id=run.job.id,
-                model=model.name,
-                origin=run.origin,
-                stable_origin=model.origin,
-                share=plan_of(request).steps[0],
-                by=run.job.by,
-                started=services.now(),
-                plan=plan_of(request),
-                look_s=float(services.settings.canary.every),
-                ignores_load=request.ignore_load,
+    row = candidate(run.model, run.origin, request.engine_args)
+    if not run.job.written:
+        model = run.model
+        with run.writing(written=True):
+            store.models.put(row)
+            store.canaries.put(_begun(run, model, request))
+            limits = {**services.settings.canary.limits, **request.limits}
+            services.dataplane.bench.open(run.job.id, limits, services.settings.canary.every)
+            event = services.log_event(
+                run.job.by,
+                EventKind.CANARY_STARTED,
+                model.name,
+                before=model.origin.short,
+                after=run.origin.short,
+                why="uneven load is ignored" if request.ignore_load else "",
             )
-        )
-        limits = {**services.settings.canary.limits, **request.limits}
-        services.dataplane.bench.open(run.job.id, limits, services.settings.canary.every)
-        event = services.log_event(
-            run.job.by,
-            EventKind.CANARY_STARTED,
-            model.name,
-            before=model.origin.short,
-            after=run.origin.short,
-            why="uneven load is ignored" if request.ignore_load else "",
-        )
-    run.model = model
+        services.announce(event)
     services.feed.publish(run.job.id)
-    services.announce(event)
     return f"{row.name}: {row.description}"
+
+
+def _begun(run: Run, model: Model, request: StartCanary) -> Canary:
+    return Canary(
+        id=run.job.id,
+        model=model.name,
+        origin=run.origin,
+        stable_origin=model.origin,
+        share=plan_of(request).steps[0],
+        by=run.job.by,
+        started=run.services.now(),
+        plan=plan_of(request),
+        look_s=float(run.services.settings.canary.every),
+        ignores_load=request.ignore_load,
+    )
 
 
 async def placement(run: Run) -> str:
     """Starts the canary's replica and waits until it has answered."""
-    row = run.services.store.models.find(_canary(run).name)
-    assert row is not None
-    replica = run.services.fleet.start(run.services.spec(row))
-    run.replicas.append(replica)
-    run.detail(f"starting {replica.id}")
     started = run.services.now()
-    await run.services.fleet.ensure_ready(replica)
+    replica = await _ensure_replica(run)
     seconds = (run.services.now() - started).total_seconds()
     return f"{replica.id} ready at {replica.address} in {seconds:.1f} s"
 
 
+async def _ensure_replica(run: Run) -> Replica:
+    """The canary's replica, ready: the one that runs, or else a new one. Raises LlmgwError when it does not serve."""
+    services, row = run.services, run.services.store.models.find(_canary(run).name)
+    assert row is not None
+    running = [replica for replica in services.fleet.of(row.name) if not replica.is_leaving]
+    replica = running[0] if running else services.fleet.start(services.spec(row))
+    run.detail(f"waiting for {replica.id}" if running else f"starting {replica.id}")
+    await services.fleet.ensure_ready(replica)
+    return replica
+
+
 async def smoke_test(run: Run) -> str:
     """Asks the canary for a real completion (K3)."""
-    (replica,) = run.replicas
+    replica = await _ensure_replica(run)
     async with probe.client(replica.address) as engine:
         answer = await probe.complete(engine, replica.spec.served_name, SMOKE_TOKENS, SMOKE_TIMEOUT_S)
     if not answer.text:
@@ -83,19 +91,20 @@ async def smoke_test(run: Run) -> str:
 
 async def split(run: Run) -> str:
     """Gives the canary its share."""
-    services = run.services
-    with services.store.transaction():
-        canary = _canary(run)
-        progress = Progress(since=services.now(), paused_at=canary.progress.paused_at if canary.progress else None)
-        serving = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.READY), progress=progress)
-        services.store.canaries.put(serving)
-        event = services.log_event(
-            run.job.by, EventKind.CANARY_SHARE, canary.model, before="0 %", after=f"{canary.share:g} %", why="ready"
-        )
+    services, canary = run.services, _canary(run)
+    if canary.phase is CanaryPhase.PREPARING:
+        run.check()
+        with services.store.transaction():
+            progress = Progress(since=services.now(), paused_at=canary.progress.paused_at if canary.progress else None)
+            serving = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.READY), progress=progress)
+            services.store.canaries.put(serving)
+            event = services.log_event(
+                run.job.by, EventKind.CANARY_SHARE, canary.model, before="0 %", after=f"{canary.share:g} %", why="ready"
+            )
+        services.announce(event)
     await services.dataplane.publish()
     services.feed.publish(canary.id)
-    services.announce(event)
-    return f"{serving.share:g} % of {serving.model}'s requests"
+    return f"{canary.share:g} % of {canary.model}'s requests"
 
 
 def _outcome(run: Run) -> str:
@@ -107,10 +116,10 @@ async def undo(run: Run, why: str) -> None:
     """Takes out what was made so far."""
     services = run.services
     canary = services.store.canaries.find(run.job.id)
-    if canary is not None and canary.runs:
-        ending = CanaryPhase.ABORTED if run.cancellation else CanaryPhase.FAILED
-        by = run.cancellation.by if run.cancellation else "llmgw"
-        await take_out(services, canary.id, by=by, ending=ending, reason=why)
+    ending = run.job.ending
+    if canary is not None and canary.runs and ending is not None:
+        phase = CanaryPhase.ABORTED if ending.state is JobState.CANCELLED else CanaryPhase.FAILED
+        await take_out(services, canary.id, by=ending.by, ending=phase, reason=why)
 
 
 def plan_of(request: StartCanary) -> Plan:

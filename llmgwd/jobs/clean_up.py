@@ -9,16 +9,12 @@ import anyio
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import refused
 from llmgwd.domain.files import size_words
-from llmgwd.domain.jobs import Job
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.messages import Pruned, Weights
-from llmgwd.protocol.states import JobKind
 from llmgwd.protocol.views import PrunedView, WeightsView
 from llmgwd.weights.library import Removed
 
 log = logging.getLogger(__name__)
-
-FETCHING = (JobKind.ADD, JobKind.CANARY, JobKind.UPDATE)
 
 Revision = tuple[str, str]
 """Repository and commit."""
@@ -64,17 +60,19 @@ async def keep_clean(services: Services) -> None:
 
 
 async def clean_up(services: Services) -> None:
-    """Removes what is not kept. Does nothing while a job fetches, whose files nothing refers to yet."""
-    if _fetching(services) is None:
+    """Removes what is not kept. Does nothing while there is a job: it may have fetched what no row names yet, or may be
+    undone to what no row names any more.
+    """
+    if not services.store.jobs.unfinished():
         _tell(await _remove(services, leftovers=False, dry_run=False))
 
 
 async def prune(services: Services, *, dry_run: bool) -> Pruned:
-    """Removes what is not kept, and what fetches that did not end have left. Raises LlmgwError while a job fetches."""
-    if not dry_run and (job := _fetching(services)):
+    """Removes what is not kept, and what fetches that did not end have left. Raises LlmgwError while there is a job."""
+    if not dry_run and (job := next(iter(services.store.jobs.unfinished()), None)):
         raise refused(
-            "fetching",
-            f"{job.id} fetches weights that nothing refers to yet, so nothing can be removed now",
+            "job_running",
+            f"{job.id} may need weights that nothing refers to yet, so nothing can be removed now",
             hint=f"follow it with `llmgw ctl jobs watch {job.id}`, then ask again",
         )
     removed = await _remove(services, leftovers=True, dry_run=dry_run)
@@ -96,10 +94,6 @@ async def kept_now(services: Services) -> set[Revision]:
 def _kept(services: Services, models: list[Model]) -> set[Revision]:
     newest_first = [(each.repo, each.sha) for each in services.library.newest_first()]
     return kept(models, newest_first, services.settings.weights.keep_revisions)
-
-
-def _fetching(services: Services) -> Job | None:
-    return next((job for job in services.store.jobs.unfinished() if job.kind in FETCHING), None)
 
 
 async def _remove(services: Services, *, leftovers: bool, dry_run: bool) -> list[Removed]:

@@ -14,11 +14,10 @@ async def catalog_add(run: Run) -> str:
     """Writes the model's row."""
     request = asked(run)
     assert isinstance(request, AddModel)
-    assert run.origin is not None
     services = run.services
-    with services.store.transaction():
+    if not run.job.written:
         check_new_name(request.name, request.aliases, names(services.store.models.all()))
-        run.model = Model(
+        row = Model(
             name=request.name,
             origin=run.origin,
             engine=request.engine,
@@ -27,9 +26,10 @@ async def catalog_add(run: Run) -> str:
             aliases=request.aliases,
             description=request.description,
         )
-        services.store.models.put(run.model)
-        event = services.log_event(run.job.by, EventKind.MODEL_ADDED, request.name, after=run.origin.short)
-    services.announce(event)
+        with run.writing(written=True):
+            services.store.models.put(row)
+            event = services.log_event(run.job.by, EventKind.MODEL_ADDED, request.name, after=row.origin.short)
+        services.announce(event)
     return ", ".join((request.name, *request.aliases))
 
 
@@ -37,33 +37,32 @@ async def replicas_add(run: Run) -> str:
     """Starts the model's replicas and waits until they answer."""
     await start_missing(run)
     await run.services.dataplane.publish()
-    return ", ".join(f"{replica.id} ready at {replica.address}" for replica in run.replicas)
+    return ", ".join(f"{replica.id} ready at {replica.address}" for replica in run.new)
 
 
 async def undo_add(run: Run, why: str) -> None:
     """Ends what was started and takes the row away again."""
-    services = run.services
-    if run.model is None:
+    services, name = run.services, run.job.model
+    if not run.job.written:
         return
-    with services.store.transaction():
-        services.store.models.delete(run.model.name)
-        event = services.log_event(
-            "llmgw", EventKind.MODEL_REMOVED, run.model.name, before=run.model.origin.short, why=why
-        )
-    services.announce(event)
-    await retire(services, services.fleet.of(run.model.name))
+    if services.store.models.find(name) is not None:
+        with services.store.transaction():
+            services.store.models.delete(name)
+            event = services.log_event("llmgw", EventKind.MODEL_REMOVED, name, before=run.origin.short, why=why)
+        services.announce(event)
+    await retire(services, services.fleet.of(name))
 
 
 async def catalog_remove(run: Run) -> str:
     """Takes the model's row away; from here on it is unknown to new clients once the routes say so."""
     services = run.services
-    with services.store.transaction():
-        run.model = services.store.models.get(run.job.model)
-        run.commit()
-        services.store.models.delete(run.model.name)
-        event = services.log_event(run.job.by, EventKind.MODEL_REMOVED, run.model.name, before=run.model.origin.short)
-    services.announce(event)
-    return run.model.name
+    if not run.job.written:
+        model = run.model
+        with run.writing(written=True, committed=True, before=model):
+            services.store.models.delete(model.name)
+            event = services.log_event(run.job.by, EventKind.MODEL_REMOVED, model.name, before=model.origin.short)
+        services.announce(event)
+    return run.job.model
 
 
 async def routes_remove(run: Run) -> str:
@@ -74,8 +73,7 @@ async def routes_remove(run: Run) -> str:
 
 async def replicas_remove(run: Run) -> str:
     """Drains and ends its replicas."""
-    assert run.model is not None
-    replicas = run.services.fleet.of(run.model.name)
+    replicas = run.services.fleet.of(run.job.model)
     run.detail("draining")
     await retire(run.services, replicas)
     return f"stopped {len(replicas)}"

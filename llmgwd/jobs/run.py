@@ -2,21 +2,20 @@
 
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
 
 from llmgwd.domain.catalog import Model, Origin
-from llmgwd.domain.files import RepoFile, Snapshot
 from llmgwd.domain.jobs import Job
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import StepState
 from llmgwd.protocol.views import ProgressView, StepView
-from llmgwd.weights.local import LocalWeights
 from llmgwd.weights.progress import Cancelled
 
 Result = TypeVar("Result")
@@ -42,7 +41,7 @@ class Cancellation(msgspec.Struct, frozen=True):
 
 
 class Run:
-    """Handed from step to step. What steps find out stands in the attributes below the constructor's own."""
+    """Handed from step to step. All that one step finds out for a later one stands in `job`, which is on disk."""
 
     def __init__(self, job: Job, services: Services) -> None:
         self.job = job
@@ -51,15 +50,8 @@ class Run:
         self.ended = anyio.Event()
         self.cancel_flag = threading.Event()
         self.cancellation: Cancellation | None = None
-        self.committed = False
-        """Past its point of no return: cannot be cancelled any more."""
-
-        self.model: Model | None = None
-        self.snapshot: Snapshot | None = None
-        self.files: tuple[RepoFile, ...] = ()
-        self.local: LocalWeights | None = None
-        self.origin: Origin | None = None
-        self.replicas: list[Replica] = []
+        self.interrupted = anyio.Event()
+        """Set when the daemon stops: the job stays as far as it is, for the next start."""
         self._progress: ProgressView | None = None
         self._progress_at = 0.0
 
@@ -74,15 +66,61 @@ class Run:
         )
         return msgspec.structs.replace(self.job, steps=steps)
 
+    @property
+    def model(self) -> Model:
+        """The model's row as it is now. Raises LlmgwError when there is none."""
+        return self.services.store.models.get(self.job.model)
+
+    @property
+    def origin(self) -> Origin:
+        """Of the new weights, which an earlier step found."""
+        assert self.job.origin is not None
+        return self.job.origin
+
+    @property
+    def new(self) -> list[Replica]:
+        """The replicas that the model is to have once the job is done, in the order they were started."""
+        mine = self.services.fleet.of(self.job.model)
+        return [replica for replica in mine if replica.id not in self.job.replaced and not replica.is_leaving]
+
+    @property
+    def old(self) -> list[Replica]:
+        """The model's other replicas."""
+        new = {replica.id for replica in self.new}
+        return [replica for replica in self.services.fleet.of(self.job.model) if replica.id not in new]
+
+    def cancel(self, cancellation: Cancellation) -> None:
+        """The step that runs is stopped at its next pause."""
+        self.cancellation = self.cancellation or cancellation
+        self.cancel_flag.set()
+        self.scope.cancel()
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
+        self.cancel_flag.set()
+        self.scope.cancel()
+
     def check(self) -> None:
         """Raises Cancelled when somebody wants the job to stop."""
         if self.cancel_flag.is_set():
             raise Cancelled
 
-    def commit(self) -> None:
-        """The point of no return, to be passed right before what cannot be undone. Raises Cancelled."""
+    def note(self, **found: Any) -> None:
+        """Puts what a step found out into the job, which is written when the step has ended."""
+        self.job = msgspec.structs.replace(self.job, **found)
+
+    @contextmanager
+    def writing(self, **changes: Any) -> Iterator[None]:
+        """One transaction for what is written inside and these changes of the job: all on disk, or nothing.
+
+        Raises Cancelled before it when the job is to stop; after it the job may be past stopping.
+        """
         self.check()
-        self.committed = True
+        job = msgspec.structs.replace(self.job, **changes)
+        with self.services.store.transaction():
+            yield
+            self.services.store.jobs.save(job)
+        self.job = job
 
     def save(self, job: Job) -> None:
         """Writes the job, then tells its followers."""
@@ -90,13 +128,13 @@ class Run:
         self.job = job
         self.services.feed.publish(job.id)
 
-    def save_step(self, index: int, step: StepView) -> None:
+    def save_step(self, index: int, step: StepView, **changes: Any) -> None:
         if step.state is not StepState.RUNNING:
             if self._progress is not None:
                 step = msgspec.structs.replace(step, progress=self._progress)
             self._progress = None
         steps = (*self.job.steps[:index], step, *self.job.steps[index + 1 :])
-        self.save(msgspec.structs.replace(self.job, steps=steps))
+        self.save(msgspec.structs.replace(self.job, steps=steps, **changes))
 
     def detail(self, text: str) -> None:
         """Shows what the running step is at."""
@@ -129,4 +167,4 @@ class Run:
 
 
 Step = Callable[[Run], Awaitable[str]]
-"""Acts, and returns its detail for people. Raises LlmgwError, NothingToDo or Cancelled."""
+"""Acts, unless its result holds already, and returns its detail. Raises LlmgwError, NothingToDo or Cancelled."""

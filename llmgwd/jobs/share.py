@@ -26,6 +26,7 @@ async def give_share(
         event = services.log_event(
             by, EventKind.CANARY_SHARE, model, before=f"{canary.share:g} %", after=f"{changed.share:g} %", why=why
         )
+    services.dataplane.withhold(changed.id, withheld=False)
     await services.dataplane.publish()
     services.feed.publish(changed.id)
     services.announce(event)

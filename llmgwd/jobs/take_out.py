@@ -8,6 +8,7 @@ from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import CanaryPhase, EventKind
 from llmgwd.protocol.views import EventView
+from llmgwd.store.database import StoreError
 
 
 async def take_out(services: Services, canary_id: str, *, by: str, ending: CanaryPhase, reason: str) -> Canary:
@@ -15,14 +16,17 @@ async def take_out(services: Services, canary_id: str, *, by: str, ending: Canar
 
     Once the share is gone from every gateway worker no request reaches it, whatever fails later. Asked for twice at
     once, the second waits for the first. Raises LlmgwError when the canary cannot be taken out in its phase, or that
-    says what is left when its removal failed.
+    says what is left when its removal failed; StoreError when nothing can be written, and gives it nothing even so.
     """
     async with services.taking_out[canary_id]:
         canary = services.store.canaries.find(canary_id)
         assert canary is not None
         if not canary.runs and canary.phase is not CanaryPhase.PROMOTED:
             return canary
-        going, told = _take_share(services, canary, by, ending, reason)
+        try:
+            going, told = _take_share(services, canary, by, ending, reason)
+        except StoreError as error:
+            raise await _withheld(services, canary, error) from error
         try:
             await services.dataplane.publish()
         finally:
@@ -38,6 +42,15 @@ async def take_out(services: Services, canary_id: str, *, by: str, ending: Canar
                 f"left: {left}",
                 hint=f"ask again with `llmgw ctl model abort {canary.model}`",
             ) from error
+
+
+async def _withheld(services: Services, canary: Canary, error: StoreError) -> StoreError:
+    """Takes its share although that cannot be written, so that clients are safe; says so."""
+    services.dataplane.withhold(canary.id)
+    await services.dataplane.publish()
+    return StoreError(
+        error.why, f"{canary.model} is safe, stable serves every request, but its canary could not be taken out yet"
+    )
 
 
 def _take_share(

@@ -3,23 +3,24 @@
 import logging
 
 import anyio.abc
+import msgspec
 
 from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.jobs import Job
+from llmgwd.domain.recovery import served_meanwhile
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import retire
-from llmgwd.protocol.states import JobKind, StepState
 
 log = logging.getLogger(__name__)
 
 
-def ensure_served(services: Services, model: Model, tasks: anyio.abc.TaskGroup) -> None:
+def ensure_served(services: Services, model: Model, tasks: anyio.abc.TaskGroup, *, job: Job | None = None) -> None:
     """Keeps what runs as the row says and starts what is missing, which is tried again until it is ready.
 
-    What runs otherwise serves, in `tasks`, until all of that does. Raises LlmgwError when the row's weights are not
-    there: what runs then goes on.
+    What runs otherwise serves, in `tasks`, until all of that does; the model's unfinished `job` sees to that itself.
+    Raises LlmgwError when the row's weights are not there: what runs then goes on.
     """
     spec = services.spec(model)
     running = services.fleet.of(model.name)
@@ -28,7 +29,7 @@ def ensure_served(services: Services, model: Model, tasks: anyio.abc.TaskGroup) 
         replica.spec, replica.keep_trying = spec, True
     new = [services.fleet.start(spec, keep_trying=True) for _ in range(model.replicas - len(keep))]
     old = [replica for replica in running if replica not in keep]
-    if old:
+    if old and job is None:
         tasks.start_soon(_replace, services, [*keep, *new], old)
 
 
@@ -43,28 +44,48 @@ async def _replace(services: Services, new: list[Replica], old: list[Replica]) -
 
 
 def go_on(services: Services, tasks: anyio.abc.TaskGroup) -> None:
-    """At a start: what runs goes to the row that it serves, every row is served, and what no row wants is ended."""
+    """At a start, before jobs are resumed: every row is served, and what no row wants is ended.
+
+    A row whose weights are gone is said and left.
+    """
     rows = {model.name: model for model in services.store.models.all()}
-    for replica in services.fleet.all():
-        # A promotion was written down, and its daemon ended before it had said whose the canary's replica is now.
-        if replica.owner not in rows and replica.spec.served_name in rows:
-            services.fleet.give(replica, replica.spec.served_name)
-    unwanted = [replica for replica in services.fleet.all() if replica.owner not in rows]
-    if unwanted:
-        tasks.start_soon(_replace, services, [], unwanted)
-    for model in rows.values():
-        job = services.store.jobs.of(model.canary_of or model.name)
-        if model.declared or (job is not None and is_jobs(model, job)):
+    jobs = {job.model: job for job in services.store.jobs.unfinished()}
+    homeless = [replica for replica in services.fleet.all() if not _finds_its_row(services, replica, rows)]
+    if homeless:
+        tasks.start_soon(_replace, services, [], homeless)
+    for row in rows.values():
+        name = row.canary_of or row.name
+        job = jobs.get(name)
+        wanted = served_meanwhile(row, services.store.canaries.of(name), job)
+        if wanted is None or row.declared:
             continue
         try:
-            ensure_served(services, model, tasks)
+            if job is not None and wanted == job.before:
+                _serve_meanwhile(services, wanted, job)
+            else:
+                ensure_served(services, wanted, tasks, job=job)
         except LlmgwError as error:
-            log.error("model not started name=%s why=%s", model.name, error.message)
+            log.error("model not started name=%s why=%s", row.name, error.message)
 
 
-def is_jobs(model: Model, job: Job) -> bool:
-    """Whether this unfinished job sees to the replicas of that row itself."""
-    if model.canary_of is not None or job.kind is JobKind.REMOVE:
+def _finds_its_row(services: Services, replica: Replica, rows: dict[str, Model]) -> bool:
+    """Whether a row of the catalog has a use for it.
+
+    A promotion that was on disk when the daemon ended may not have said yet whose the canary's replica is.
+    """
+    if replica.owner in rows:
         return True
-    catalog = next((step for step in job.steps if step.name == "catalog"), None)
-    return job.kind is not JobKind.CANARY and catalog is not None and catalog.state is not StepState.PENDING
+    model = rows.get(replica.spec.served_name)
+    if model is None or (replica.spec.origin, replica.spec.engine_args) != (model.origin, model.engine_args):
+        return False
+    services.fleet.give(replica, model.name)
+    return True
+
+
+def _serve_meanwhile(services: Services, before: Model, job: Job) -> None:
+    """Its job has moved the model and not arrived: what runs of the new weights is the job's, and may yet be ended."""
+    old = [replica for replica in services.fleet.of(before.name) if replica.id in job.replaced]
+    spec = services.spec(before)
+    started = [services.fleet.start(spec, keep_trying=True) for _ in range(before.replicas - len(old))]
+    replaced = (*job.replaced, *(replica.id for replica in started))
+    services.store.jobs.save(msgspec.structs.replace(job, replaced=replaced))

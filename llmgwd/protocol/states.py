@@ -79,6 +79,7 @@ class EventKind(StrEnum):
     JOB_DONE = "job_done"
     JOB_FAILED = "job_failed"
     JOB_CANCELLED = "job_cancelled"
+    JOB_RESUMED = "job_resumed"
     NEWER_WEIGHTS = "newer_weights"
 
 

@@ -2,10 +2,12 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.store.backup import copy_to, kept_before, newest_backup
 
 BUSY_TIMEOUT_S = 2.0
 """Nobody but this daemon writes to the file; a person's tool that holds it for a moment is waited for."""
@@ -47,43 +49,103 @@ MIGRATIONS: tuple[str, ...] = (
     """,
 )
 
+_PRIMARY = 0xFF
+"""SQLite's primary result code is the lowest byte of an extended one."""
+_TAKES_NOTHING = frozenset(
+    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN}
+)
 
-def open_database(path: Path) -> sqlite3.Connection:
+
+class StoreError(LlmgwError):
+    """The database takes nothing now: a full disk, one that fails, somebody else's lock. `why` is SQLite's word."""
+
+    def __init__(self, why: str, so: str = "nothing was changed, and what serves goes on serving") -> None:
+        super().__init__(
+            "store",
+            f"the daemon's database takes nothing now: {why}; {so}",
+            hint="make room on the disk of the state folder (`llmgw ctl status` names it), then ask again",
+        )
+        self.why = why
+
+
+class Connection(sqlite3.Connection):
+    """Raises StoreError where it cannot write."""
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        try:
+            return super().execute(*args)
+        except sqlite3.OperationalError as error:
+            if _takes_nothing(error):
+                raise StoreError(str(error)) from error
+            raise
+
+
+def _takes_nothing(error: sqlite3.Error) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & _PRIMARY in _TAKES_NOTHING
+
+
+def open_database(path: Path) -> Connection:
     """The database at its present schema. Raises LlmgwError when the file is damaged or from a newer llmgw."""
     try:
-        connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S)
+        version = _check(path) if path.exists() else 0
+        connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S, factory=Connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        _migrate(connection, path)
+        if 0 < version < len(MIGRATIONS):
+            copy_to(path, kept_before(path, version))
+        for number in range(version, len(MIGRATIONS)):
+            connection.executescript(f"BEGIN; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
     except sqlite3.DatabaseError as error:
-        raise LlmgwError(
-            "bad_database",
-            f"{path} cannot be read as llmgw's database: {error}",
-            hint="move it away to start afresh, or put a backup in its place; it was left as it is",
-        ) from error
+        raise (StoreError(str(error)) if _takes_nothing(error) else _damaged(path, str(error))) from error
     return connection
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        raise LlmgwError(
-            "newer_database",
-            f"{path} has schema {version}, this llmgwd knows {len(MIGRATIONS)}: it was written by a newer llmgw",
-            hint="run that newer llmgwd; the file was left as it is",
-        )
-    for number in range(version, len(MIGRATIONS)):
-        connection.executescript(f"BEGIN; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+def _check(path: Path) -> int:
+    """Its schema's version. Raises LlmgwError unless it is whole and one that this llmgwd knows."""
+    # Read-only: a file that is refused stays as it is, to the byte.
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise LlmgwError(
+                "newer_database",
+                f"{path} has schema {version}, this llmgwd knows {len(MIGRATIONS)}: it was written by a newer llmgw",
+                hint=f"run that newer llmgwd, or go back: {_put_back(path, kept_before(path, len(MIGRATIONS)))}"
+                "; the file was left as it is",
+            )
+        problems = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
+    if problems != ["ok"]:
+        raise _damaged(path, "; ".join(problems))
+    return int(version)
+
+
+def _damaged(path: Path, why: str) -> LlmgwError:
+    return LlmgwError(
+        "bad_database",
+        f"{path} cannot be read as llmgw's database: {why}",
+        hint=f"{_put_back(path, newest_backup(path))}; the file was left as it is",
+    )
+
+
+def _put_back(path: Path, backup: Path | None) -> str:
+    away = f"move {path}, {path.name}-wal and {path.name}-shm away"
+    if backup is None or not backup.exists():
+        return f"{away} to start afresh, since there is no backup"
+    return f"{away}, then `cp {backup} {path}` puts the backup of that name in its place"
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One write transaction; what was written is undone when the block raises. Not to be nested."""
+def transaction(connection: Connection) -> Iterator[None]:
+    """One write transaction; what was written is undone when the block raises, or its end cannot be written.
+
+    Not to be nested.
+    """
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
+        connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:  # on a full disk SQLite may have rolled back by itself
+            with suppress(StoreError):
+                connection.execute("ROLLBACK")
         raise
-    connection.execute("COMMIT")

@@ -1,6 +1,5 @@
 """All that the daemon remembers, by noun."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +19,7 @@ class Store:
     """
 
     def __init__(self, path: Path) -> None:
-        self._connection: sqlite3.Connection = open_database(path)
+        self._connection = open_database(path)
         self.models = Models(self._connection)
         self.canaries = Canaries(self._connection)
         self.jobs = Jobs(self._connection)

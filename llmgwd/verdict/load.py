@@ -37,13 +37,15 @@ class LookLoad:
 
 @dataclass
 class ArmSums:
-    """An arm's loads, each multiplied by the canary requests that it stood for."""
+    """An arm's loads; `in_flight` and `busy` are each multiplied by the canary requests that they stood for."""
 
     in_flight: float = 0.0
-    tokens_per_s: float = 0.0
     busy: float = 0.0
     known: int = 0
     """The canary requests of the looks in which the number of slots was known."""
+    held_s: float = 0.0
+    tokens: int = 0
+    """As they came in: often in a later look than the requests that they were given to."""
 
 
 @dataclass
@@ -96,7 +98,7 @@ def add_up(load: Load, now_s: float, look_s: float, judged_from: int | None, slo
     over = [look for look in load.open if not last < look.number <= newest]
     for look in over:
         load.open.remove(look)
-        if look.judged and judged_from is not None and judged_from <= look.number <= last:
+        if judged_from is not None and judged_from <= look.number <= last:
             load.judged += look.judged
             _add(load.canary, look.canary, look.judged, look_s, slots.canary)
             _add(load.stable, look.stable, look.judged, look_s, slots.stable)
@@ -117,7 +119,8 @@ def is_uneven(canary: LoadFigures, stable: LoadFigures) -> bool:
 
 def _add(sums: ArmSums, arm: ArmLoad, weight: int, look_s: float, slots: int | None) -> None:
     sums.in_flight += weight * arm.held_s / look_s
-    sums.tokens_per_s += weight * arm.tokens / look_s
+    sums.held_s += arm.held_s
+    sums.tokens += arm.tokens
     if slots:
         sums.busy += weight * arm.busy_s / (slots * look_s)
         sums.known += weight
@@ -128,4 +131,6 @@ def _figures(sums: ArmSums, judged: int) -> LoadFigures:
         return LoadFigures()
     # Workers that each fill the slots at another moment seem to use more than there are.
     busy = min(1.0, sums.busy / sums.known) if sums.known else None
-    return LoadFigures(sums.in_flight / judged, busy, sums.tokens_per_s / judged)
+    in_flight = sums.in_flight / judged
+    # A request's tokens in a second, times the requests at once: so it does not matter in which look tokens are told.
+    return LoadFigures(in_flight, busy, in_flight * sums.tokens / sums.held_s if sums.held_s else 0.0)

@@ -330,3 +330,39 @@ def test_promote_keeps_the_canary_replica_and_replaces_every_old_one(house: Hous
     assert len(now) == 2
     assert not now & old
     assert house.model()["ready"] == 2
+
+
+def test_promote_replaces_one_replica_at_a_time(house: House) -> None:
+    add_chat(house, OLD, "--replicas", "3")
+    commit(house, NEW)
+    house.ok("model", "canary", "chat")
+    promoting = house.begin("model", "promote", "chat")
+    most, fewest_ready = 0, 4
+    while promoting.poll() is None:
+        shown = house.model()
+        most = max(most, len(house.engine_pids()))
+        fewest_ready = min(fewest_ready, shown["ready"])
+    assert promoting.returncode == 0
+    assert most == 4
+    assert fewest_ready == 3
+    assert len(house.engine_pids()) == 3
+
+
+def test_a_promotion_whose_next_replica_fails_leaves_the_old_ones_serving_and_names_rollback(house: House) -> None:
+    old = add_chat(house, OLD, "--replicas", "2")
+    sha = commit(house, NEW)
+    house.ok("model", "canary", "chat")
+    (weights,) = (house.state / "weights").glob(f"*/{sha}/{FILE}")
+    weights.chmod(0o600)
+    weights.write_bytes(Behaviour(loads=False).weights())
+    failed = house.ctl("model", "promote", "chat")
+    assert failed.returncode == 1
+    assert "the old replicas of chat serve on beside what is ready of the new" in failed.stderr
+    assert "llmgw ctl model rollback chat" in failed.stderr
+    assert house.canary() is None
+    said = {house.ask()[1]["choices"][0]["message"]["content"] for _ in range(10)}
+    assert said == {"the old words", "the new words"}
+    house.ok("model", "rollback", "chat")
+    assert house.model()["origin"]["revision"] == old
+    assert house.model()["ready"] == 2
+    assert len(house.engine_pids()) == 2

@@ -1,78 +1,16 @@
 """Nobody notices: clients that ask all the time, while verbs move the model, race each other, or meet what is down."""
 
-import json
 import os
 import signal
-import socket
 import threading
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 import pytest
 
 from tests.support.house import House, add_chat, commit, wait_until
+from tests.support.load import load_on
 from tests.support.toy_engine import Behaviour
 
 OLD, NEW = Behaviour(words="the old words", token_s=0.002), Behaviour(words="the new words", token_s=0.002)
-
-
-@dataclass
-class Load:
-    """Clients that stream one answer after another; `problems` are answers that were not whole."""
-
-    house: House
-    answered: int = 0
-    arms: Counter[str] = field(default_factory=Counter)
-    problems: list[str] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def ask_on(self) -> None:
-        body = json.dumps({"model": "chat", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        request = head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body) + body
-        while not self.stop.is_set():
-            problem, arm = self._ask(request)
-            with self.lock:
-                self.answered += 1
-                self.arms[arm] += 1
-                if problem:
-                    self.problems.append(problem)
-
-    def _ask(self, request: bytes) -> tuple[str, str]:
-        data = b""
-        try:
-            with socket.create_connection(("127.0.0.1", self.house.gateway_port), timeout=20) as connection:
-                connection.sendall(request)
-                while piece := connection.recv(65536):
-                    data += piece
-        except OSError as error:
-            return f"{error!r} after {data!r}", "none"
-        arm = "canary" if b"x-llmgw-arm: canary" in data else "stable"
-        head, _, rest = data.partition(b"\r\n\r\n")
-        # A stream that was all there at once has a length instead of chunks.
-        ended = rest.endswith(b"0\r\n\r\n") or b"Content-Length: %d" % len(rest) in head
-        whole = head.startswith(b"HTTP/1.1 200") and b"data: [DONE]" in rest and ended
-        return ("" if whole else f"not whole: {data!r}"), arm
-
-
-@contextmanager
-def load_on(house: House, clients: int = 4) -> Iterator[Load]:
-    """Every answer must be whole."""
-    load = Load(house)
-    threads = [threading.Thread(target=load.ask_on) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    try:
-        yield load
-    finally:
-        load.stop.set()
-        for thread in threads:
-            thread.join()
-    assert load.problems == []
-    assert load.answered > 20
 
 
 def test_no_request_fails_through_canary_percent_promote_rollback_abort_and_reload(house: House) -> None:
@@ -129,41 +67,6 @@ def newest(house: House) -> str:
     revision = canary["origin"]["revision"]
     assert isinstance(revision, str)
     return revision
-
-
-@pytest.mark.parametrize("kind", ["update", "rollback"])
-def test_a_move_that_kill_9_ends_half_way_never_took_place(house: House, kind: str) -> None:
-    old = add_chat(house, OLD)
-    slow = commit(house, Behaviour(words="slow", load_s=600))
-    if kind == "rollback":
-        house.settings["engines"]["toy"]["ready_timeout"] = "60s"
-        new = commit(house, NEW)
-        house.ok("model", "update", "chat")
-        (weights,) = (house.state / "weights").glob(f"*/{old}/chat.gguf")
-        weights.chmod(0o600)
-        weights.write_bytes(Behaviour(words="slow", load_s=600).weights())
-        old, slow = new, old
-    serving = house.engine_pids()
-    house.ok("model", kind, "chat", "--detach")
-    wait_until(lambda: house.engine_pids() - serving)
-    assert house.model()["origin"]["revision"] == slow
-    house.stop(signal.SIGKILL)
-    house.start()
-    wait_until(lambda: house.model()["ready"] == 1)
-    assert house.model()["origin"]["revision"] == old
-    assert house.ask()[0] == "stable"
-    assert [event["what"] for event in house.json("events")].count("move_undone") == 1
-
-
-def test_an_add_that_kill_9_ends_half_way_never_took_place(house: House) -> None:
-    commit(house, Behaviour(load_s=600))
-    house.ok("model", "add", "chat", "--repo", "acme/chat-GGUF", "--engine", "toy", "--detach")
-    wait_until(lambda: house.engine_pids())
-    house.stop(signal.SIGKILL)
-    house.start()
-    assert house.json("model", "list") == []
-    commit(house, OLD)
-    house.ok("model", "add", "chat", "--repo", "acme/chat-GGUF", "--engine", "toy")
 
 
 def in_parallel(house: House, *verbs: tuple[str, ...]) -> list[tuple[int, str]]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_load_and_races import load_on
 from tests.support.house import House, add_chat, commit, house_on, wait_until
+from tests.support.load import load_on
 from tests.support.toy_engine import Behaviour
 
 OLD, NEW = Behaviour(words="the old words here"), Behaviour(words="the new words here")

@@ -12,8 +12,8 @@ import pytest
 from llmgwd import process
 from llmgwd.domain.processes import ProcessKind
 from llmgwd.store.store import Store
-from tests.e2e.test_load_and_races import Load, load_on
 from tests.support.house import House, add_chat, commit, free_port, house_on, wait_until
+from tests.support.load import Load, load_on
 from tests.support.toy_engine import Behaviour
 
 OLD, NEW = Behaviour(words="the old words", token_s=0.002), Behaviour(words="the new words", token_s=0.002)

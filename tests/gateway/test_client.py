@@ -370,3 +370,21 @@ def test_a_known_head_whose_key_was_revoked_is_refused_without_a_body(bench: Ben
     bench.client.data_received(known)
     assert bench.statuses == [200, 401]
     assert bench.wire.written.endswith(b"\r\n\r\n")
+
+
+# the end
+
+
+def test_who_has_just_connected_is_still_answered_while_finishing(bench: Bench) -> None:
+    bench.gateway.finish()
+    bench.later(0.9)
+    bench.client.data_received(HEALTH)
+    assert bench.statuses == [200]
+    assert b"Connection: close" in bench.wire.written
+    assert bench.wire.is_closed
+
+
+def test_who_has_connected_and_does_not_ask_is_let_go_while_finishing(bench: Bench) -> None:
+    bench.gateway.finish()
+    bench.later(1)
+    assert bench.wire.is_cut

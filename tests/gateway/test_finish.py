@@ -120,3 +120,19 @@ def refuses(port: int) -> bool:
     except ConnectionRefusedError:
         return True
     return False
+
+
+def test_whoever_the_kernel_had_connected_is_answered(own_rig: Rig) -> None:
+    assert ask(own_rig.port, "/health").status == 200
+    # It cannot take them while it stands still; when it goes on it is to end.
+    own_rig.process.send_signal(signal.SIGSTOP)
+    clients = [Client(own_rig.port) for _ in range(150)]
+    for client in clients[::2]:
+        client.send(request("/health"))
+    own_rig.process.send_signal(signal.SIGTERM)
+    own_rig.process.send_signal(signal.SIGCONT)
+    assert {client.read().status for client in clients[::2]} == {200}
+    with pytest.raises(ConnectionRefusedError):
+        Client(own_rig.port)
+    assert all(client.is_closed() for client in clients)
+    assert own_rig.process.wait(10) == 0

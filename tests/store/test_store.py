@@ -1,6 +1,6 @@
 import sqlite3
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,8 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.jobs import Job, planned
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
 from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState
-from llmgwd.store.database import MIGRATIONS
+from llmgwd.store.backup import back_up
+from llmgwd.store.database import MIGRATIONS, StoreError
 from llmgwd.store.store import Store
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -119,6 +120,81 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(LlmgwError, match="cannot be read"):
         Store(path)
     assert path.read_bytes() == b"this is no database" * 100
+
+
+def test_a_file_whose_pages_are_damaged_is_refused_before_anything_is_written_and_the_backup_is_named(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "llmgw.db"
+    filled = Store(path)
+    for number in range(200):
+        filled.events.log(NOW, "ann", EventKind.CANARY_SHARE, "chat", after=str(number), why="x" * 200)
+    filled.close()
+    made = back_up(path, date(2026, 1, 2))
+    whole = path.read_bytes()
+    damaged = whole[:8192] + b"\xff" * 8192 + whole[16384:]
+    path.write_bytes(damaged)
+    with pytest.raises(LlmgwError, match="cannot be read as llmgw's database") as raised:
+        Store(path)
+    assert f"cp {made} {path}" in raised.value.hint
+    assert path.read_bytes() == damaged
+    assert made is not None
+    path.write_bytes(made.read_bytes())
+    again = Store(path)
+    assert len(again.events.recent(500)) == 200
+    again.close()
+
+
+def test_a_full_disk_is_said_in_words_and_nothing_was_changed(tmp_path: Path, store: Store) -> None:
+    store.models.put(CHAT)
+    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    big = msgspec.structs.replace(CHAT, name="big", description="x" * 100_000)
+    with pytest.raises(StoreError, match="takes nothing now: database or disk is full"):
+        store.models.put(big)
+    with pytest.raises(StoreError, match="nothing was changed"), store.transaction():
+        store.models.put(msgspec.structs.replace(CHAT, description="changed"))
+        store.models.put(big)
+    assert store.models.all() == [CHAT]
+    store._connection.execute("PRAGMA max_page_count = 100000")
+    with store.transaction():
+        store.models.put(big)
+    assert store.models.find("big") == big
+
+
+def test_somebody_else_who_holds_the_file_is_told_of(tmp_path: Path, store: Store) -> None:
+    store._connection.execute("PRAGMA busy_timeout = 0")
+    other = sqlite3.connect(tmp_path / "llmgw.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="database is locked"), store.transaction():
+        pass
+    other.execute("ROLLBACK")
+    other.close()
+    with store.transaction():
+        store.models.put(CHAT)
+
+
+def test_what_was_acknowledged_is_synced_to_disk(store: Store) -> None:
+    asked = {
+        name: store._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")
+    }
+    assert asked == {"journal_mode": "wal", "synchronous": 2}
+
+
+def test_a_change_of_schema_leaves_a_copy_of_what_was(tmp_path: Path) -> None:
+    path = tmp_path / "llmgw.db"
+    old = sqlite3.connect(path)
+    old.executescript(f"{MIGRATIONS[0]} PRAGMA user_version = 1;")
+    old.execute("INSERT INTO models VALUES ('chat', ?)", (msgspec.json.encode(CHAT).decode(),))
+    old.commit()
+    old.close()
+    store = Store(path)
+    assert store.models.all() == [CHAT]
+    store.close()
+    copy = sqlite3.connect(tmp_path / "backups" / "llmgw-schema-1.db")
+    assert copy.execute("PRAGMA user_version").fetchone() == (1,)
+    assert copy.execute("SELECT name FROM models").fetchall() == [("chat",)]
+    copy.close()
 
 
 def test_a_newer_schema_is_refused(tmp_path: Path, store: Store) -> None:

@@ -16,7 +16,10 @@ from typing import Any
 
 import yaml
 
+from llmgw_ctl.client import connect
+from llmgw_ctl.failures import CommandError
 from llmgwd import process
+from llmgwd.protocol import messages as m
 from tests.support.local_hub import LocalHub
 from tests.support.toy_engine import ARGV, Behaviour
 
@@ -60,8 +63,8 @@ class House:
         self.options: list[str] = []
         """Of `llmgwd`, besides its configuration."""
         self.process: subprocess.Popen[bytes] | None = None
-        self.extra_env: dict[str, str] = {}
-        """Of programs that are started from now on."""
+        self.program: list[str | Path] = [BIN / "llmgwd"]
+        self.own_env: dict[str, str] = {}
         self.settings: dict[str, Any] = {
             "gateway": {"listen": f"127.0.0.1:{self.gateway_port}", "drain": "5s"},
             "admin": {"listen": f"127.0.0.1:{self.admin_port}"},
@@ -79,14 +82,14 @@ class House:
     @property
     def env(self) -> dict[str, str]:
         own = {"LLMGW_STATE_DIR": str(self.state), "LLMGW_SOCKET": str(self.socket), "PYTHONPATH": str(PROJECT)}
-        return {**os.environ, **own, "NO_COLOR": "1", **self.extra_env}
+        return {**os.environ, **own, "NO_COLOR": "1", **self.own_env}
 
     def start(self) -> None:
         """Starts the daemon and waits until its control socket answers."""
         self.config.write_text(yaml.safe_dump(self.settings))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [BIN / "llmgwd", "--config", self.config, *self.options],
+                [*self.program, "--config", self.config, *self.options],
                 env=self.env,
                 stdout=log,
                 stderr=log,
@@ -97,7 +100,11 @@ class House:
     def _answers(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.log.read_text()
-        return self.socket.exists() and self.ctl("status").returncode == 0
+        try:
+            with connect(self.socket) as connection:
+                return isinstance(connection.ask(m.GetStatus(), m.Status), m.Status)
+        except CommandError:
+            return False
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Sends the daemon a signal and waits for its end; its status."""
@@ -118,6 +125,21 @@ class House:
             text=True,
             timeout=timeout_s,
         )
+
+    def begin(self, *words: str) -> subprocess.Popen[bytes]:
+        """Starts `llmgw ctl …`, which says nothing; the caller waits for its end."""
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(
+            [BIN / "llmgw", "ctl", *words], env=self.env, cwd=self.root, stdin=quiet, stdout=quiet, stderr=quiet
+        )
+
+    def in_flight(self, model: str, arm: str) -> int:
+        """How many requests the gateway says are at an engine of this arm now."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}/metrics", timeout=5) as reply:
+            page = reply.read().decode()
+        lines = [line for line in page.splitlines() if line.startswith("llmgw_requests_in_flight{")]
+        here = [line for line in lines if f'arm="{arm}"' in line and f'model="{model}"' in line]
+        return sum(int(float(line.split()[-1])) for line in here)
 
     def ok(self, *words: str, timeout_s: float = 60) -> str:
         """Its standard output; the command must exit with 0."""

@@ -32,6 +32,11 @@ def test_a_look_weighs_as_many_as_the_canarys_requests_in_it() -> None:
     assert stable.tokens_per_s == pytest.approx(91)
 
 
+def test_tokens_that_come_in_when_no_request_arrives_count() -> None:
+    asked, given = look(1, 5, ArmLoad(30.0, 30.0, 0)), look(2, 0, ArmLoad(30.0, 30.0, 1200))
+    assert figures(added(asked, given))[0].tokens_per_s == pytest.approx(20)
+
+
 def test_looks_whose_times_are_not_judged_are_left_out() -> None:
     hot = ArmLoad(240.0, 240.0, 100)
     load = added(look(1, 5, stable=hot), look(2, 5), judged_from=2)

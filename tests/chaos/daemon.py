@@ -1,0 +1,67 @@
+"""The real daemon with a runner that ends it with SIGKILL at one point of a job: `python -m tests.chaos.daemon …`.
+
+The point stands in the file that LLMGW_TEST_POINT names; the file is taken away when the point is reached.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from llmgwd import main
+from llmgwd.jobs.run import Run
+from llmgwd.jobs.runner import Runner
+from llmgwd.protocol.states import StepState
+from tests.chaos.points import FILE_VARIABLE, VERB, Moment, Point
+
+
+class Dying(Runner):
+    """Does what the runner does, until the point comes."""
+
+    def __init__(self, services: Any, *others: Any) -> None:
+        super().__init__(services, *others)
+        self._file = Path(os.environ[FILE_VARIABLE])
+        self._publish_routes, self._publish_job = services.dataplane.publish, services.feed.publish
+        services.dataplane.publish, services.feed.publish = self._before_routes, self._before_publish
+
+    def _begin_step(self, run: Run, index: int) -> None:
+        self._here(run, index, Moment.BEFORE_INTENT)
+        super()._begin_step(run, index)
+        self._here(run, index, Moment.AFTER_INTENT)
+
+    def _end_step(self, run: Run, index: int, state: StepState, detail: str) -> None:
+        self._here(run, index, Moment.AFTER_ACT)
+        super()._end_step(run, index, state, detail)
+
+    def _before_publish(self, key: str) -> None:
+        """The result is on disk, and nobody was told."""
+        run = self._runs.get(key)
+        if run is not None:
+            ended = [i for i, step in enumerate(run.job.steps) if step.state in (StepState.DONE, StepState.SKIPPED)]
+            if ended:
+                self._here(run, ended[-1], Moment.BEFORE_PUBLISH)
+        self._publish_job(key)
+
+    async def _before_routes(self) -> int:
+        """The change is on disk, and the gateway does not follow it yet."""
+        for run in self._runs.values():
+            for index, step in enumerate(run.job.steps):
+                if step.state is StepState.RUNNING:
+                    self._here(run, index, Moment.BEFORE_ROUTES)
+        if not self._runs:
+            self._die_at(VERB)
+        version: int = await self._publish_routes()
+        return version
+
+    def _here(self, run: Run, index: int, moment: Moment) -> None:
+        self._die_at(str(Point(run.job.kind, run.job.steps[index].name, moment)))
+
+    def _die_at(self, here: str) -> None:
+        if self._file.exists() and self._file.read_text() == here:
+            self._file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main.run(runner=Dying))
