@@ -170,14 +170,15 @@ def _z_tests(stream: Stream, end_s: float, points: float, ttft: float, token: fl
     stops = np.searchsorted(stream.known_s[order], ticks, side="right")
 
     def sums(values: NDArray[np.generic]) -> Floats:
-        return np.r_[0.0, np.cumsum(values[order].astype(np.float64))][stops]
+        total: Floats = np.r_[0.0, np.cumsum(values[order].astype(np.float64))][stops]
+        return total
 
     arms = []
     for mine in (stream.canary, ~stream.canary):
-        good = mine & stream.ok
+        well = mine & stream.ok
         logs = [np.log(stream.ttft_s), np.log(stream.token_s)]
         arms.append(
-            (sums(mine), sums(mine & ~stream.ok), sums(good), [(sums(good * x), sums(good * x * x)) for x in logs])
+            (sums(mine), sums(mine & ~stream.ok), sums(well), [(sums(well * x), sums(well * x * x)) for x in logs])
         )
     (n, failed, good, moments), (m, stable_failed, stable_good, stable_moments) = arms
     with np.errstate(divide="ignore", invalid="ignore"):
