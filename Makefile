@@ -33,7 +33,7 @@ bench-cli: setup
 	$(BIN)/python bench/cli_start.py
 
 bench-fetch: setup
-	$(BIN)/python bench/fetch.py
+	$(BIN)/python -m bench.fetch
 
 bench-gateway: setup
 	$(BIN)/python -m bench.gateway

@@ -2,7 +2,8 @@
 
     python -m bench.fetch [--files N] [--size BYTES] [--folder FOLDER]
 
-Prints the times and their ratio for each run; FOLDER needs room for three times the size.
+Prints the times and their ratio for each run; FOLDER needs room for three times the size. Ends with status 1 when the
+best ratio of all runs is over the 1.3 that it may be: noise of a shared machine makes a run slower, never faster.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from tests.support.local_hub import LocalHub
 
 REPO = "org/bench"
 PIECE_BYTES = 1 << 24
+RATIO_AT_MOST = 1.3
 
 
 def main() -> None:
@@ -38,8 +40,9 @@ def main() -> None:
     ):
         hub = Hub(endpoint)
         snapshot = hub.snapshot(REPO)
-        for _ in range(arguments.runs):
-            compare(hub, snapshot, Path(folder))
+        best = min(compare(hub, snapshot, Path(folder)) for _ in range(arguments.runs))
+    if best > RATIO_AT_MOST:
+        sys.exit(f"fetching takes {best:.2f} times as long as curl and sha256sum: at most {RATIO_AT_MOST} is wanted")
 
 
 @contextmanager
@@ -63,7 +66,9 @@ def make_file(path: Path, size_bytes: int) -> Path:
     return path
 
 
-def compare(hub: Hub, snapshot: Snapshot, folder: Path) -> None:
+def compare(hub: Hub, snapshot: Snapshot, folder: Path) -> float:
+    """How many times as long the fetch took."""
+
     def curl(out: Path) -> None:
         for file in snapshot.files:
             url = f"{hub.endpoint}/{snapshot.repo}/resolve/{snapshot.sha}/{file.path}"
@@ -78,8 +83,10 @@ def compare(hub: Hub, snapshot: Snapshot, folder: Path) -> None:
     size_gb = sum(file.size_bytes for file in snapshot.files) / 1e9
     print(
         f"{len(snapshot.files)} files, {size_gb:.1f} GB: curl and sha256sum {plain_s:.2f} s,"
-        f" fetch {ours_s:.2f} s, ratio {ours_s / plain_s:.2f}"
+        f" fetch {ours_s:.2f} s, ratio {ours_s / plain_s:.2f}",
+        flush=True,
     )
+    return ours_s / plain_s
 
 
 def timed(folder: Path, act: Callable[[Path], None]) -> float:

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from llmgw_ctl.options import (
+    AllowUnsafe,
     AnyName,
     Detach,
     EngineArgs,
@@ -60,6 +61,7 @@ def canary(
     file: File = None,
     quant: Quant = None,
     path: LocalPath = None,
+    allow_unsafe: AllowUnsafe = False,
     engine_arg: EngineArgs = None,
     again: Annotated[bool, typer.Option("--again", help="Also a revision that was rolled back before.")] = False,
     steps: Annotated[
@@ -90,7 +92,7 @@ def canary(
     request = StartCanary(
         name=name,
         percent=10.0 if percent is None else percent,
-        weights=weights(repo, revision, file, quant, path),
+        weights=weights(repo, revision, file, quant, path, allow_unsafe),
         engine_args=tuple(engine_arg) if engine_arg else None,
         again=again,
         steps=() if steps is None else shares(steps),

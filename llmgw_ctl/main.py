@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from llmgw_ctl import house, jobs, model
+from llmgw_ctl import house, jobs, model, shelf
 from llmgw_ctl.failures import CommandError
 from llmgw_ctl.output import complain, is_lively, result
 from llmgw_ctl.quick import quicken
@@ -61,6 +61,7 @@ def build(argv: list[str], pretty: bool) -> typer.Typer:
     app.add_typer(ctl, name="ctl")
     ctl.add_typer(model.app, name="model")
     ctl.add_typer(jobs.app, name="jobs")
+    ctl.add_typer(shelf.app, name="weights")
     ctl.command()(house.status)
     ctl.command()(house.events)
     return app

@@ -8,6 +8,7 @@ import typer
 from llmgw_ctl import canary
 from llmgw_ctl.failures import CommandError
 from llmgw_ctl.options import (
+    AllowUnsafe,
     AnyName,
     Detach,
     EngineArgs,
@@ -53,6 +54,7 @@ def add(
     file: File = None,
     quant: Quant = None,
     path: LocalPath = None,
+    allow_unsafe: AllowUnsafe = False,
     engine: Annotated[str, typer.Option(help="How the weights are served.")] = "llamacpp",
     engine_arg: EngineArgs = None,
     replicas: Annotated[int, typer.Option(help="How many engines run.", callback=at_least_one)] = 1,
@@ -69,7 +71,7 @@ def add(
         raise typer.BadParameter("weights come from a repository or from this machine; give --repo or --path")
     request = AddModel(
         name=name,
-        weights=weights(repo, revision, file, quant, path),
+        weights=weights(repo, revision, file, quant, path, allow_unsafe),
         engine=engine,
         engine_args=tuple(engine_arg or ()),
         replicas=replicas,
@@ -179,12 +181,13 @@ def update(
     file: File = None,
     quant: Quant = None,
     path: LocalPath = None,
+    allow_unsafe: AllowUnsafe = False,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Move a model to its newest weights without a canary."""
-    request = Update(name, weights(revision=revision, file=file, quant=quant, path=path))
+    request = Update(name, weights(None, revision, file, quant, path, allow_unsafe))
     with daemon(ctx) as connection:
         carry_out(connection, request, Manner(json, quiet, detach))
 

@@ -28,6 +28,9 @@ Repo = Annotated[str | None, typer.Option(metavar="ORG/REPO", help="Hugging Face
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag; the newest commit when not given.")]
 File = Annotated[str | None, typer.Option(metavar="GLOB", help="Which of the repository's files.")]
 Quant = Annotated[str | None, typer.Option(help="Which quantization, such as Q4_K_M.")]
+AllowUnsafe = Annotated[
+    bool, typer.Option("--allow-unsafe", help="Also weights that run their author's code when they are loaded.")
+]
 LocalPath = Annotated[str | None, typer.Option("--path", metavar="PATH", help="Local weights instead of a repository.")]
 EngineArgs = Annotated[
     list[str] | None,
@@ -95,13 +98,15 @@ def weights(
     file: str | None = None,
     quant: str | None = None,
     path: str | None = None,
+    allow_unsafe: bool = False,
 ) -> WeightsChoice:
     """The choice as the daemon takes it, a path made absolute. Raises BadParameter when options exclude each other."""
     if path is not None:
         clashing = {"--repo": repo, "--revision": revision, "--file": file, "--quant": quant}
-        if given := [option for option, value in clashing.items() if value is not None]:
+        given = [option for option, value in clashing.items() if value is not None]
+        if given := [*given, *(["--allow-unsafe"] if allow_unsafe else [])]:
             raise typer.BadParameter(f"--path takes weights from this machine, {', '.join(given)} from a repository")
         path = str(Path(path).expanduser().absolute())
     if file is not None and quant is not None:
         raise typer.BadParameter("--file and --quant both choose the files; give one of them")
-    return WeightsChoice(repo=repo, revision=revision, file=file, quant=quant, path=path)
+    return WeightsChoice(repo=repo, revision=revision, file=file, quant=quant, path=path, allow_unsafe=allow_unsafe)

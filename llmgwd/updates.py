@@ -6,12 +6,13 @@ from functools import partial
 
 import anyio
 
-from llmgwd.domain.catalog import Model
+from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.domain.files import Changes, RepoFile, compare
+from llmgwd.domain.files import RepoFile, Snapshot, compare
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import UpdateView
+from llmgwd.weights.choice import choose
 from llmgwd.weights.progress import Cancelled
 
 log = logging.getLogger(__name__)
@@ -19,40 +20,51 @@ log = logging.getLogger(__name__)
 
 async def check(services: Services, model: Model) -> UpdateView:
     """What the hub has for this model now. A hub that does not answer is said in the view, not raised."""
-    origin = model.origin
+    origin, latest = model.origin, None
     if origin.repo is None or origin.revision is None:
         return UpdateView(model.name, None, None, None, newer=False, summary="local weights: there is no repository")
     try:
         ask = partial(services.hub.snapshot, origin.repo, cancelled=services.stopping)
         found = await anyio.to_thread.run_sync(ask)
+        latest = found.sha
+        newer, summary = _newer(services, model, found)
     except Cancelled:
-        return UpdateView(model.name, origin.repo, origin.revision, None, newer=False, summary="the daemon is stopping")
+        newer, summary = False, "the daemon is stopping"
     except LlmgwError as error:
-        return UpdateView(model.name, origin.repo, origin.revision, None, newer=False, summary=error.message)
-    if found.sha == origin.revision:
-        return UpdateView(model.name, origin.repo, origin.revision, found.sha, newer=False, summary="nothing newer")
-    changes = _changes(services, model, found.files)
-    newer = changes.touch_content
-    why = services.store.canaries.why_rejected(model.name, origin.repo, found.sha)
-    summary = changes.summary() + (f"; it was rolled back before: {why}" if newer and why else "")
-    return UpdateView(model.name, origin.repo, origin.revision, found.sha, newer=newer, summary=summary)
+        newer, summary = False, error.message
+    return UpdateView(model.name, origin.repo, origin.revision, latest, newer=newer, summary=summary)
 
 
-def _changes(services: Services, model: Model, files: tuple[RepoFile, ...]) -> Changes:
-    """What differs in the files that the model serves; with nothing on disk to compare with, all of it."""
-    origin = model.origin
-    assert origin.repo is not None
-    assert origin.revision is not None
+def _newer(services: Services, model: Model, found: Snapshot) -> tuple[bool, str]:
+    """Whether an update would change anything, and what. Raises LlmgwError when it would be refused."""
+    if found.sha == model.origin.revision:
+        return False, "nothing newer"
+    # The unsafe are allowed: an update says what it refuses, and here nothing is fetched.
+    chosen = choose(found.files, like=model.origin.files, allow_unsafe=True)
+    changes = compare(_contents(services, model.origin), chosen)
+    why = services.store.canaries.why_rejected(model.name, found.repo, found.sha)
+    if changes.touch_content and why:
+        return True, f"{changes.summary()}; it was rolled back before: {why}"
+    return changes.touch_content, changes.summary()
+
+
+def _contents(services: Services, origin: Origin) -> tuple[RepoFile, ...]:
+    """The files that are served; with nothing known of them, none."""
+    if origin.contents or origin.repo is None or origin.revision is None:
+        return origin.contents
     known = services.library.recorded(origin.repo, origin.revision)
-    old = [file for file in known.files if file.path in origin.files] if known else []
-    return compare(old, [file for file in files if file.path in origin.files])
+    return tuple(file for file in known.files if file.path in origin.files) if known else ()
+
+
+def pause_s(every_s: float, chance: float) -> float:
+    """Up to a tenth shorter or longer, by a chance of 0–1: not all daemons of the world ask at the same minute."""
+    return every_s * (0.9 + 0.2 * chance)
 
 
 async def keep_checking(services: Services) -> None:
     """Checks every model, an event for each newer revision once, until cancelled."""
     while True:
-        # Not all daemons of the world at the same minute.
-        await anyio.sleep(services.settings.hub.check_every * random.uniform(0.9, 1.1))  # noqa: S311
+        await anyio.sleep(pause_s(services.settings.hub.check_every, random.random()))  # noqa: S311
         for model in services.store.models.all():
             if model.canary_of is None and model.origin.repo is not None:
                 await _note(services, model)

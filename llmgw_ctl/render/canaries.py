@@ -45,6 +45,7 @@ def canary_block(canary: CanaryView, *, figures: bool = True) -> RenderableType:
     above: list[tuple[str, RenderableType]] = [
         ("share", f"{percent(canary.share)} wanted, {_real(canary)}"),
         ("weights", move(canary.stable_origin, canary.origin)),
+        *([("changed", canary.changes)] if canary.changes else []),
     ]
     verdict = canary.verdict
     below: list[tuple[str, RenderableType]] = [

@@ -61,6 +61,8 @@ def model_page(model: ModelView) -> RenderableType:
     rows.extend(_origin(model.origin))
     if model.previous:
         rows.append(("previous", f"{source(model.previous)}, {size(model.previous.size_bytes)}"))
+    if model.changes:
+        rows.append(("changed", model.changes))
     if model.aliases:
         rows.append(("aliases", ", ".join(model.aliases)))
     if model.fallbacks:
@@ -90,6 +92,12 @@ def _origin(origin: OriginView) -> list[tuple[str, RenderableType]]:
         rows.append(("files", Group(*(text(file) for file in origin.files))))
     if origin.size_bytes is not None:
         rows.append(("size", size(origin.size_bytes)))
+    if origin.content and not origin.repo:
+        rows.append(("content", f"sha256 {origin.content}"))
+    if origin.quantisation:
+        rows.append(("quantisation", origin.quantisation))
+    if origin.context_length:
+        rows.append(("context", f"{origin.context_length:,} tokens at most"))
     return rows
 
 

@@ -11,12 +11,25 @@ from llmgwd.control.show import canary_view, job_view, model_view
 from llmgwd.control.verbs import Verbs
 from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import unknown
+from llmgwd.jobs import clean_up
 from llmgwd.jobs.services import Services
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.views import CanaryView, StatusView, UpdateView
 from llmgwd.updates import check
 
-Reply = m.Status | m.Models | m.Canaries | m.Jobs | m.Events | m.Updates | m.Logs | m.Started | m.Done
+Reply = (
+    m.Status
+    | m.Models
+    | m.Canaries
+    | m.Jobs
+    | m.Events
+    | m.Updates
+    | m.Weights
+    | m.Pruned
+    | m.Logs
+    | m.Started
+    | m.Done
+)
 Update = m.JobChanged | m.CanaryChanged
 
 
@@ -60,6 +73,10 @@ class Answers:
             return await act(request, by)
         if isinstance(request, m.ListUpdates):
             return m.Updates(await self._updates(request.name))
+        if isinstance(request, m.ListWeights):
+            return await clean_up.on_disk(self.services)
+        if isinstance(request, m.PruneWeights):
+            return await clean_up.prune(self.services, dry_run=request.dry_run)
         return self._look_up(request)
 
     def _look_up(self, request: m.Request) -> Reply:

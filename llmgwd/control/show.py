@@ -4,9 +4,11 @@ from datetime import datetime
 
 from llmgwd.domain.canary import Canary
 from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.differences import what_changed
 from llmgwd.domain.jobs import Job
 from llmgwd.domain.plan import Wait, next_move
 from llmgwd.domain.samples import bad, judged
+from llmgwd.domain.traits import Traits
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.samples import Arm, ArmSample
@@ -45,7 +47,17 @@ def job_view(job: Job) -> JobView:
 
 
 def origin_view(origin: Origin) -> OriginView:
-    return OriginView(origin.repo, origin.revision, origin.files, origin.path, origin.size_bytes)
+    traits = origin.traits or Traits()
+    return OriginView(
+        repo=origin.repo,
+        revision=origin.revision,
+        files=origin.files,
+        path=origin.path,
+        size_bytes=origin.size_bytes,
+        content=origin.content,
+        context_length=traits.context_length,
+        quantisation=traits.quantisation,
+    )
 
 
 def replica_view(replica: Replica) -> ReplicaView:
@@ -81,6 +93,7 @@ def model_view(services: Services, model: Model) -> ModelView:
         canary=canary.name if canary else None,
         canary_share=canary.share if canary else None,
         job=job.id if job else None,
+        changes=what_changed(model.previous, model.origin) if model.previous else "",
     )
 
 
@@ -117,6 +130,7 @@ def canary_view(services: Services, canary: Canary) -> CanaryView:
         limits=dict(services.dataplane.bench.limits(canary.id)),
         reason=canary.reason,
         job=job.id if job else None,
+        changes=what_changed(canary.stable_origin, canary.origin),
         ignores_load=canary.ignores_load,
     )
 

@@ -1,18 +1,21 @@
 """The catalog's records: models and where their weights come from."""
 
+import hashlib
 import re
 from collections.abc import Collection, Iterable
 
 import msgspec
 
 from llmgwd.domain.errors import LlmgwError, refused, unknown, unusable
+from llmgwd.domain.files import RepoFile
+from llmgwd.domain.traits import Traits
 
 CANARY_SUFFIX = "-canary"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,119}")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where weights come from: files of a repository at a pinned revision, or a local path."""
+    """Where weights come from, files of a repository at a pinned revision or a local path, and what they are."""
 
     repo: str | None = None
     revision: str | None = None
@@ -21,11 +24,34 @@ class Origin(msgspec.Struct, frozen=True):
     size_bytes: int | None = None
     path: str | None = None
     """Absolute; only for local weights."""
+    contents: tuple[RepoFile, ...] = ()
+    """`files` with sizes and hashes; empty when they were never hashed."""
+    traits: Traits | None = None
 
     @property
     def short(self) -> str:
-        """How people call it: the revision's first seven digits, or the path."""
-        return self.revision[:7] if self.revision else (self.path or "nothing")
+        """How people call it: the revision's first seven digits, or the path and those of what was in it."""
+        if self.revision:
+            return self.revision[:7]
+        content = self.content
+        return (self.path or "nothing") + (f" ({content[:7]})" if content else "")
+
+    @property
+    def content(self) -> str | None:
+        """One hash for all of it: of a single large file its sha256, of several that of what `sha256sum` prints."""
+        if not self.contents:
+            return None
+        if len(self.contents) == 1 and self.contents[0].sha256:
+            return self.contents[0].sha256
+        lines = sorted(f"{file.sha256 or file.blob_id}  {file.path}\n" for file in self.contents)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    @property
+    def key(self) -> tuple[str, str] | None:
+        """What a roll-back is remembered by: repository and revision, of local weights their content alone."""
+        if self.repo and self.revision:
+            return self.repo, self.revision
+        return ("", self.content) if self.content else None
 
 
 class Model(msgspec.Struct, frozen=True):

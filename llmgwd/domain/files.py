@@ -94,8 +94,16 @@ class Changes(msgspec.Struct, frozen=True):
         """One line: `weights (1 of 4 files, 3.9 GiB new), tokenizer`."""
         if not self.touch_content:
             return "no change in the files that are served"
-        kinds = dict.fromkeys(kind_of(file.path) for file in (*self.changed, *self.added, *self.removed))
-        return ", ".join(self._summary_of(kind) for kind in sorted(kinds, key=KINDS.index))
+        return ", ".join(self.words())
+
+    def words(self) -> list[str]:
+        """A phrase for each kind of file that changed."""
+        return [self._summary_of(kind) for kind in self.kinds()]
+
+    def kinds(self) -> list[str]:
+        """Those of KINDS of which a file changed, came or went."""
+        kinds = {kind_of(file.path) for file in (*self.changed, *self.added, *self.removed)}
+        return sorted(kinds, key=KINDS.index)
 
     def _summary_of(self, kind: str) -> str:
         def of_kind(files: Iterable[RepoFile]) -> list[RepoFile]:

@@ -1,18 +1,23 @@
 """The steps that bring weights onto this machine: `repository`, `weights`, `checksums`."""
 
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
 from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.differences import what_changed
 from llmgwd.domain.errors import LlmgwError, refused, unusable
-from llmgwd.domain.files import Changes, RepoFile, Snapshot, compare, size_words
+from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
+from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
 from llmgwd.protocol.states import JobKind
 from llmgwd.weights.choice import choose
 from llmgwd.weights.fetch import fetch
-from llmgwd.weights.library import local_origin
+from llmgwd.weights.local import find_local, hash_local
+from llmgwd.weights.offline import find_on_disk, is_offline
+from llmgwd.weights.traits import coming_traits, traits_in
 
 _ARGS = {JobKind.ADD: AddModel, JobKind.CANARY: StartCanary, JobKind.UPDATE: Update}
 
@@ -37,25 +42,33 @@ async def repository(run: Run) -> str:
     request = asked(run)
     model = None if isinstance(request, AddModel) else run.model
     if request.weights.path is not None:
-        local = await run.in_thread(partial(local_origin, request.weights.path))
+        local = await run.in_thread(partial(find_local, request.weights.path))
         run.note(origin=Origin(path=local.path, files=local.files, size_bytes=local.size_bytes))
         return Skipped(f"local weights {local.path}, {size_words(local.size_bytes)}")
     repo = request.weights.repo or (model.origin.repo if model else None)
     if repo is None:
         raise no_repository(request.name)
-    hub = run.services.hub
-    found = await run.in_thread(
-        partial(hub.snapshot, repo, request.weights.revision, cancelled=run.cancel_flag, notice=run.notice_from_thread)
-    )
+    found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
     chosen = Snapshot(found.repo, found.sha, _choose(found, request.weights, model))
-    detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen, request)
+    detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
     run.note(snapshot=chosen, origin=_origin(chosen))
     return detail
 
 
+def _snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
+    if is_offline():
+        return find_on_disk(run.services.library, repo, revision)
+    return run.services.hub.snapshot(repo, revision, cancelled=run.cancel_flag, notice=run.notice_from_thread)
+
+
 def _origin(chosen: Snapshot) -> Origin:
-    files = tuple(file.path for file in chosen.files)
-    return Origin(repo=chosen.repo, revision=chosen.sha, files=files, size_bytes=_size_bytes(chosen))
+    return Origin(
+        repo=chosen.repo,
+        revision=chosen.sha,
+        files=tuple(file.path for file in chosen.files),
+        size_bytes=_size_bytes(chosen),
+        contents=chosen.files,
+    )
 
 
 def _size_bytes(chosen: Snapshot) -> int:
@@ -72,46 +85,50 @@ def no_repository(name: str) -> LlmgwError:
 
 def _choose(snapshot: Snapshot, wanted: WeightsChoice, model: Model | None) -> tuple[RepoFile, ...]:
     like = model.origin.files if model and model.origin.repo and not (wanted.file or wanted.quant) else None
-    return choose(snapshot.files, file=wanted.file, quant=wanted.quant, like=like)
+    return choose(snapshot.files, file=wanted.file, quant=wanted.quant, like=like, allow_unsafe=wanted.allow_unsafe)
 
 
-async def _against(run: Run, model: Model, snapshot: Snapshot, request: AddModel | StartCanary | Update) -> str:
-    """The step's detail. Raises NothingToDo when nothing served has changed, LlmgwError for a rejected revision."""
-    where = f"{snapshot.repo} at {snapshot.sha[:7]}"
-    changes = compare(await _files_of(run, model.origin), snapshot.files)
-    if not changes.touch_content and not other_engine_args(request, model):
-        raise NothingToDo(_nothing_newer(model, snapshot))
+async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
+    """The step's detail. Raises as `_check_worthwhile`."""
+    services, coming = run.services, _origin(chosen)
+    served = await _with_contents(run, model.origin)
+    _check_worthwhile(run, model, served, coming)
+    traits = await run.in_thread(
+        partial(coming_traits, services.hub, services.library.layout, chosen, chosen.files, run.cancel_flag)
+    )
+    changed = what_changed(served, msgspec.structs.replace(coming, traits=traits))
+    return f"{chosen.repo} at {coming.short}: {changed}"
+
+
+def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) -> None:
+    """Raises NothingToDo when nothing served has changed, LlmgwError for weights that were rolled back (K10)."""
+    request, where = asked(run), f"{coming.repo} at {coming.short}" if coming.repo else coming.short
+    if not compare(served.contents, coming.contents).touch_content and not other_engine_args(request, model):
+        raise NothingToDo(_nothing_newer(model, served, coming, where))
     again = not isinstance(request, StartCanary) or request.again
-    why = run.services.store.canaries.why_rejected(model.name, snapshot.repo, snapshot.sha)
+    why = run.services.store.canaries.why_rejected(model.name, *coming.key) if coming.key else None
     if why is not None and not again:
         raise refused(
             "revision_rejected",
             f"{where} was rolled back before: {why}",
             hint=f"to try it once more: `llmgw ctl model canary {model.name} --again`",
         )
-    return f"{where}: {_words(changes)}"
 
 
-def _words(changes: Changes) -> str:
-    return changes.summary() if changes.touch_content else "the same weights"
+def _nothing_newer(model: Model, served: Origin, coming: Origin, where: str) -> str:
+    if coming.key == served.key:
+        return f"nothing newer: {model.name} already serves {where}"
+    return f"nothing newer: {where} changes none of the files that {model.name} serves"
 
 
-def _nothing_newer(model: Model, snapshot: Snapshot) -> str:
-    if snapshot.sha == model.origin.revision:
-        return f"nothing newer: {model.name} already serves {snapshot.repo} at {snapshot.sha[:7]}"
-    return f"nothing newer: {snapshot.repo} at {snapshot.sha[:7]} changes none of the files that {model.name} serves"
-
-
-async def _files_of(run: Run, origin: Origin) -> tuple[RepoFile, ...]:
-    """The model's present files with their hashes, from disk or else from the hub; none for local weights."""
-    if origin.repo is None or origin.revision is None:
-        return ()
+async def _with_contents(run: Run, origin: Origin) -> Origin:
+    """With the hashes of its files, from disk or else from the hub; without them for local weights never hashed."""
+    if origin.contents or origin.repo is None or origin.revision is None:
+        return origin
     known = run.services.library.recorded(origin.repo, origin.revision)
     if known is None:
-        known = await run.in_thread(
-            partial(run.services.hub.snapshot, origin.repo, origin.revision, cancelled=run.cancel_flag)
-        )
-    return tuple(file for file in known.files if file.path in origin.files)
+        known = await run.in_thread(partial(_snapshot, run, origin.repo, origin.revision))
+    return msgspec.structs.replace(origin, contents=tuple(file for file in known.files if file.path in origin.files))
 
 
 async def weights(run: Run) -> str:
@@ -121,7 +138,8 @@ async def weights(run: Run) -> str:
         return Skipped("local weights")
     library = run.services.library
     needed = library.needed_bytes(chosen.files)
-    library.check_space(chosen.files, run.services.settings.weights.min_free)
+    min_free, kept = run.services.settings.weights.min_free, await kept_now(run.services)
+    await run.in_thread(partial(library.check_space, chosen.files, min_free, keep=kept))
     await run.in_thread(
         partial(
             fetch,
@@ -140,13 +158,13 @@ async def weights(run: Run) -> str:
 
 
 async def checksums(run: Run) -> str:
-    """Makes sure that what is on disk is what the hub says it is, before anything runs it."""
-    chosen = run.job.snapshot
+    """Makes sure that what is on disk is what the hub says it is, before anything runs it; local weights are hashed."""
+    chosen, library = run.job.snapshot, run.services.library
     if chosen is None:
-        return Skipped("local weights")
+        return await _hash(run)
     await run.in_thread(
         partial(
-            run.services.library.verify,
+            library.verify,
             chosen.repo,
             chosen.sha,
             chosen.files,
@@ -154,8 +172,29 @@ async def checksums(run: Run) -> str:
             cancelled=run.cancel_flag,
         )
     )
+    traits = await run.in_thread(partial(traits_in, library.folder(chosen.repo, chosen.sha), chosen.files))
+    run.note(origin=msgspec.structs.replace(run.origin, traits=traits))
     count = len(chosen.files)
     return f"{count} file{'s' if count != 1 else ''} as the hub has {'them' if count != 1 else 'it'}"
+
+
+async def _hash(run: Run) -> str:
+    """Notes what local weights are: nobody vouches for a path."""
+    request = asked(run)
+    assert request.weights.path is not None
+    local = await run.in_thread(partial(find_local, request.weights.path))
+    contents = await run.in_thread(
+        partial(hash_local, local, progress=run.progress_from_thread, cancelled=run.cancel_flag)
+    )
+    traits = await run.in_thread(partial(traits_in, Path(local.folder), contents))
+    found = Origin(path=local.path, files=local.files, size_bytes=local.size_bytes, contents=contents, traits=traits)
+    run.note(origin=found)
+    if isinstance(request, AddModel):
+        return f"sha256 {found.content}"
+    served = await _with_contents(run, run.model.origin)
+    _check_worthwhile(run, run.model, served, found)
+    changed = what_changed(served, found)
+    return f"sha256 {found.content}" + (f": {changed}" if changed else "")
 
 
 def check_choice(weights_choice: WeightsChoice) -> None:

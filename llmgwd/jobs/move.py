@@ -55,9 +55,9 @@ async def replicas_rollback(run: Run) -> str:
     detail = await replicas(run)
     services, left = run.services, run.job.before
     assert left is not None
-    if left.origin.repo and left.origin.revision:
+    if key := left.origin.key:
         why = f"{run.job.by} went back to {run.model.origin.short}"
-        services.store.canaries.reject(left.name, left.origin.repo, left.origin.revision, services.now(), why)
+        services.store.canaries.reject(left.name, *key, services.now(), why)
     return detail
 
 

@@ -10,7 +10,16 @@ import msgspec
 
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.states import OnDeadline
-from llmgwd.protocol.views import CanaryView, EventView, JobView, ModelView, StatusView, UpdateView
+from llmgwd.protocol.views import (
+    CanaryView,
+    EventView,
+    JobView,
+    ModelView,
+    PrunedView,
+    StatusView,
+    UpdateView,
+    WeightsView,
+)
 
 PROTOCOL_VERSION = 1
 
@@ -32,6 +41,8 @@ class WeightsChoice(msgspec.Struct, frozen=True):
     quant: str | None = None
     path: str | None = None
     """Local weights, absolute."""
+    allow_unsafe: bool = False
+    """Also weights, and repositories, whose authors' code runs when they are loaded."""
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag=True):
@@ -191,6 +202,16 @@ class ListUpdates(msgspec.Struct, frozen=True, tag=True):
     name: str | None = None
 
 
+class ListWeights(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Weights`."""
+
+
+class PruneWeights(msgspec.Struct, frozen=True, tag=True):
+    """Removes the weights on disk that nothing needs, or with `dry_run` only says which. Answered by `Pruned`."""
+
+    dry_run: bool = False
+
+
 class FindLogs(msgspec.Struct, frozen=True, tag=True):
     """Answered by `Logs`: the log files of a model's replicas, which the caller reads itself."""
 
@@ -220,6 +241,8 @@ Request = (
     | WatchCanary
     | ListEvents
     | ListUpdates
+    | ListWeights
+    | PruneWeights
     | FindLogs
 )
 
@@ -246,6 +269,22 @@ class Events(msgspec.Struct, frozen=True, tag=True):
 
 class Updates(msgspec.Struct, frozen=True, tag=True):
     updates: Sequence[UpdateView]
+
+
+class Weights(msgspec.Struct, frozen=True, tag=True):
+    """What is in the weights folder, the newest first; sizes in bytes."""
+
+    revisions: Sequence[WeightsView]
+    folder: str
+    free_bytes: int
+    prunable_bytes: int
+
+
+class Pruned(msgspec.Struct, frozen=True, tag=True):
+    """What was removed, or with `dry_run` would be."""
+
+    removed: Sequence[PrunedView]
+    dry_run: bool = False
 
 
 class Logs(msgspec.Struct, frozen=True, tag=True):
@@ -290,6 +329,8 @@ Reply = (
     | Jobs
     | Events
     | Updates
+    | Weights
+    | Pruned
     | Logs
     | Started
     | Done

@@ -55,6 +55,10 @@ class OriginView(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
     path: str | None
     size_bytes: int | None
+    content: str | None = None
+    """A hash of all of it: of a single large file its sha256."""
+    context_length: int | None = None
+    quantisation: str | None = None
 
 
 class ReplicaView(msgspec.Struct, frozen=True):
@@ -90,6 +94,8 @@ class ModelView(msgspec.Struct, frozen=True):
     canary_share: float | None = None
     job: str | None = None
     """The id of its running job."""
+    changes: str = ""
+    """In what its weights differ from its previous ones; empty when that is not known."""
 
 
 class ArmView(msgspec.Struct, frozen=True):
@@ -179,6 +185,8 @@ class CanaryView(msgspec.Struct, frozen=True):
     reason: str = ""
     """Why it ended."""
     job: str | None = None
+    changes: str = ""
+    """In what its weights differ from stable's; empty when that is not known."""
     ignores_load: bool = False
     """Whether its times count for promotion though its engine was idle while stable's was full."""
 
@@ -193,6 +201,28 @@ class UpdateView(msgspec.Struct, frozen=True):
     """The newest revision; null when the hub did not say."""
     newer: bool
     summary: str
+
+
+class WeightsView(msgspec.Struct, frozen=True):
+    """One revision on disk; repository and revision are null for what fetches that did not end have left."""
+
+    repo: str | None
+    revision: str | None
+    size_bytes: int
+    unshared_bytes: int
+    """What of it no other revision on disk has as well."""
+    used_by: tuple[str, ...]
+    """Models that serve from it, and `NAME before` for those that did last."""
+    kept: bool
+    """Whether clean-up leaves it."""
+
+
+class PrunedView(msgspec.Struct, frozen=True):
+    """What clean-up removed; repository and revision are null for what fetches that did not end have left."""
+
+    repo: str | None
+    revision: str | None
+    freed_bytes: int
 
 
 class EventView(msgspec.Struct, frozen=True):

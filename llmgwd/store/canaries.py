@@ -52,7 +52,7 @@ class Canaries:
         )
 
     def reject(self, model: str, repo: str, revision: str, at: datetime, why: str) -> None:
-        """Remembers that this revision was rolled back (K10)."""
+        """Remembers that this revision was rolled back (K10); the two are an origin's key."""
         self._connection.execute(
             "INSERT INTO rejected VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET at = excluded.at, why = excluded.why",

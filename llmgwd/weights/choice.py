@@ -19,6 +19,7 @@ from llmgwd.weights.gguf_sets import (
 DEFAULT_QUANTISATIONS = ("Q4_K_M", "Q8_0")
 PROJECTOR_QUANTISATIONS = ("F16", "BF16", "Q8_0", "F32")
 LISTED_AT_MOST = 30
+TRUSTED = "if you trust its author, add --allow-unsafe"
 
 
 def choose(
@@ -38,7 +39,7 @@ def choose(
     """
     files = tuple(files)
     sets, like = gguf_sets(files), like or ()
-    wants_folder = any(path.endswith(".safetensors") for path in like) and not any(map(is_gguf, like))
+    wants_folder = bool(like) and not any(map(is_gguf, like))
     if file is not None:
         is_of_gguf = any(is_gguf(found.path) for found in _matching(files, file))
         chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, allow_unsafe)
@@ -137,8 +138,7 @@ def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> 
     if not weights and pickles:
         if not allow_unsafe:
             message = f"{_some([file.path for file in pickles])}: weights in this format run code when they are loaded"
-            hint = "use a repository with safetensors or GGUF, or fetch and read it yourself and serve it with --path"
-            raise LlmgwError("weights_unsafe", message, hint=hint)
+            raise LlmgwError("weights_unsafe", message, hint=f"use a repository with safetensors or GGUF; {TRUSTED}")
         weights = pickles
     if not weights:
         what = f"{glob} matches no weights" if glob is not None else "the repository has no weights that can be served"
@@ -149,8 +149,9 @@ def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> 
     code = folder_files.remote_code(files)
     if code and not allow_unsafe:
         message = f"the repository brings code that is run to load it: {_some([file.path for file in code])}"
-        raise LlmgwError("weights_unsafe", message, hint="read that code, then serve a copy of your own with --path")
-    return [*weights, *folder_files.companions(files, weights), *code]
+        raise LlmgwError("weights_unsafe", message, hint=f"read that code at this revision; {TRUSTED}")
+    imported = folder_files.python(files) if code else []
+    return [*weights, *folder_files.companions(files, weights), *imported]
 
 
 def _matching(files: Iterable[RepoFile], glob: str) -> list[RepoFile]:

@@ -11,7 +11,7 @@ from llmgwd.weights.locks import locked_file, try_lock
 from llmgwd.weights.partial import Partial
 from llmgwd.weights.patience import Attempts
 from llmgwd.weights.progress import CancelFlag, Notice, check
-from llmgwd.weights.troubles import FAILURES, UnexpectedAnswerError, trouble
+from llmgwd.weights.troubles import FAILURES, UnexpectedAnswerError, XetError, trouble
 
 FETCHES_OF_WRONG_CONTENT = 2
 PROGRESS_BYTES = 1 << 20
@@ -29,6 +29,7 @@ class Download:
         self._target = layout.content_of(file)
         self._notice = notice
         self._body: Body | None = None
+        self._by_xet = True
 
     @property
     def done_bytes(self) -> int:
@@ -70,6 +71,7 @@ class Download:
                 return
             got = partial.digest()
             partial.start_over()
+            self._by_xet = False
             if fetch < FETCHES_OF_WRONG_CONTENT:
                 self._notice(f"{self.file.path} arrived damaged ({got[:12]}…); fetching it once more")
         partial.discard()
@@ -82,10 +84,11 @@ class Download:
             asked = self._hub.asked(self._revision.repo, self._revision.sha, self.file.path)
             before = partial.size_bytes
             try:
-                with self._hub.open_file(asked, self.file, partial.size_bytes) as body:
+                with self._hub.open_file(asked, self.file, partial.size_bytes, by_xet=self._by_xet) as body:
                     self._receive(body, partial, cancelled)
             except FAILURES as error:
                 check(cancelled)  # a read that was interrupted looks like a lost connection
+                self._by_xet = self._by_xet and not isinstance(error, XetError)  # plain HTTP gives the same bytes
                 if partial.size_bytes - before >= PROGRESS_BYTES:
                     attempts.progressed()
                 attempts.wait_after(trouble(error, asked))

@@ -36,6 +36,11 @@ def remote_code(files: Iterable[RepoFile]) -> list[RepoFile]:
     return [file for file in files if _REMOTE_CODE.fullmatch(file.path)]
 
 
+def python(files: Iterable[RepoFile]) -> list[RepoFile]:
+    """All Python of the repository: what is run to load it may import the rest."""
+    return [file for file in files if file.path.endswith(".py")]
+
+
 def companions(files: Iterable[RepoFile], weights: Iterable[RepoFile]) -> list[RepoFile]:
     """Index, tokenizer, configurations and chat template. Of the indexes only those that go with the weights."""
     suffixes = {PurePosixPath(file.path).suffix for file in weights}

@@ -5,6 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import Protocol
 
 import httpx2
 from huggingface_hub import HfApi, ModelInfo, get_session, hf_hub_url, hf_raise_for_status
@@ -12,6 +13,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # public, but loaded lazily
 
 from llmgwd.domain.files import RepoFile, Snapshot, is_repo_name
+from llmgwd.weights import xet
 from llmgwd.weights.patience import Attempts, Patience
 from llmgwd.weights.progress import NEVER, CancelFlag, Notice, abandonable, ignore_notice
 from llmgwd.weights.token import Token, TokenSource
@@ -65,45 +67,78 @@ class Hub:
             raise UnexpectedAnswerError("its answer is no model information, perhaps a page of a proxy") from error
 
     @contextmanager
-    def open_file(self, asked: Asked, file: RepoFile, offset: int) -> Iterator["Body"]:
+    def open_file(self, asked: Asked, file: RepoFile, offset: int, *, by_xet: bool = True) -> Iterator["Body"]:
         """The content of a file from offset on. Raises one of FAILURES.
 
-        The client's own `http_get` writes in pieces of 10 MB and sleeps where nobody can wake it; this is the same
-        request through the same session and error types. Crossing to another host, the session drops the token.
+        by_xet: from xet storage where the hub offers it. The client's own `http_get` writes in pieces of 10 MB and
+        sleeps where nobody can wake it; this is the same request through the same session and error types. Crossing to
+        another host, the session drops the token.
         """
         headers = build_hf_headers(token=_secret(asked.token), library_name="llmgw")
-        headers["Accept-Encoding"] = "identity"  # a compressed body could neither be measured nor resumed
+        ranged = {**headers, "Accept-Encoding": "identity"}  # a compressed body could neither be measured nor resumed
         if offset:
-            headers["Range"] = f"bytes={offset}-"
+            ranged["Range"] = f"bytes={offset}-"
         url = hf_hub_url(asked.repo, file.path, revision=asked.revision, endpoint=self.endpoint)
-        with get_session().stream("GET", url, headers=headers, timeout=BODY_TIMEOUT) as response:
-            if response.status_code == 416:
-                yield Body(response, start=None)
-                return
-            hf_raise_for_status(response)
-            start = offset if response.status_code == 206 else 0
-            _check_announced(response, file, start)
-            yield Body(response, start=start)
+        with get_session().stream("GET", url, headers=ranged, timeout=BODY_TIMEOUT, follow_redirects=False) as first:
+            found = xet.offered([first], self.endpoint) if by_xet else None
+            if found is None:
+                with _followed(first) as response:
+                    found = xet.offered(response.history, self.endpoint) if by_xet else None
+                    if found is None:
+                        yield _http_body(response, file, offset)
+                        return
+        yield xet.XetBody(file, found, headers, offset)
 
 
-class Body:
-    """An answer being read. start is the offset in the file of its first byte, None when there is no such range."""
+class Body(Protocol):
+    """A file being read. start is the offset in it of the first byte, None when there is no such range."""
 
+    start: int | None
+
+    def chunks(self) -> Iterator[bytes]:
+        """In the sizes in which they arrive, so that nothing waits in memory for more. Raises one of FAILURES."""
+
+    def interrupt(self) -> None:
+        """Ends a read that is blocked in another thread."""
+
+
+class HttpBody:
     def __init__(self, response: httpx2.Response, start: int | None) -> None:
         self.start = start
         self._response = response
 
     def chunks(self) -> Iterator[bytes]:
-        """In the sizes in which they arrive, so that nothing waits in memory for more. Raises one of FAILURES."""
         return self._response.iter_bytes()
 
     def interrupt(self) -> None:
-        """Ends a read that is blocked in another thread; closing the socket would not wake it."""
         stream = self._response.extensions.get("network_stream")
         connection: socket.socket | None = stream.get_extra_info("socket") if stream is not None else None
         if connection is not None:
             with suppress(OSError):  # it was closed meanwhile
-                connection.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)  # closing it would not wake the reader
+
+
+@contextmanager
+def _followed(first: httpx2.Response) -> Iterator[httpx2.Response]:
+    """The answer at the end of all redirects."""
+    if first.next_request is None:
+        yield first
+        return
+    first.read()  # so that its connection can be used again
+    response = get_session().send(first.next_request, stream=True, follow_redirects=True)
+    try:
+        yield response
+    finally:
+        response.close()
+
+
+def _http_body(response: httpx2.Response, file: RepoFile, offset: int) -> HttpBody:
+    if response.status_code == 416:
+        return HttpBody(response, start=None)
+    hf_raise_for_status(response)
+    start = offset if response.status_code == 206 else 0
+    _check_announced(response, file, start)
+    return HttpBody(response, start)
 
 
 def _secret(token: Token | None) -> str | bool:

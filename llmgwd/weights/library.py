@@ -1,6 +1,5 @@
-"""The weights on disk: which revisions are there, whether they are whole, what they take, clean-up; and local paths."""
+"""The weights on disk: which revisions are there, whether they are whole, what they take, clean-up."""
 
-import os
 import shutil
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -8,12 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from llmgwd.domain.errors import LlmgwError, refused, unusable
+from llmgwd.domain.errors import LlmgwError, refused
 from llmgwd.domain.files import RepoFile, Snapshot, size_words
-from llmgwd.weights.choice import choose, entry_file
 from llmgwd.weights.content import expected_digest, feed, new_digest
 from llmgwd.weights.download import wrong_content
-from llmgwd.weights.gguf_sets import gguf_sets, is_gguf
 from llmgwd.weights.layout import MANIFEST, Layout, read_manifest, write_manifest
 from llmgwd.weights.locks import locked_folder, try_lock
 from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
@@ -31,14 +28,6 @@ class Removed(msgspec.Struct, frozen=True):
     repo: str | None
     sha: str | None
     freed_bytes: int
-
-
-class LocalWeights(msgspec.Struct, frozen=True):
-    """Weights that the operator keeps. path is absolute and what an engine is given; files are relative."""
-
-    path: str
-    files: tuple[str, ...]
-    size_bytes: int
 
 
 class Library:
@@ -67,6 +56,16 @@ class Library:
             if found is not None and self.folder(found.repo, found.sha) == path.parent:
                 revisions.append(found)
         return revisions
+
+    def newest_first(self) -> list[Snapshot]:
+        """As `revisions`, by when each came."""
+        return sorted(self.revisions(), key=self._came_at, reverse=True)
+
+    def _came_at(self, revision: Snapshot) -> float:
+        try:
+            return self.folder(revision.repo, revision.sha).stat().st_mtime
+        except FileNotFoundError:  # removed meanwhile
+            return 0.0
 
     def has(self, repo: str, sha: str, files: Iterable[RepoFile]) -> bool:
         """Whether the revision's folder has all these files, by its manifest and their sizes."""
@@ -163,8 +162,9 @@ class Library:
     ) -> None:
         """Raises LlmgwError `no_space` with the numbers when fetching would leave less than min_free bytes.
 
-        keep, if given, is what clean-up would have to keep; then the message says what clean-up would give.
+        keep, if given, is what clean-up would have to keep; then the hint says what clean-up would give.
         """
+        files = tuple(files)
         needed, free = self.needed_bytes(files), self.free_bytes()
         if needed == 0 or needed + min_free <= free:
             return
@@ -174,15 +174,20 @@ class Library:
         )
         hint = "make room, or set weights.dir to a larger disk"
         if keep is not None:
-            freed = sum(removed.freed_bytes for removed in self.prune(keep, dry_run=True))
+            freed = sum(removed.freed_bytes for removed in self.prune(keep, wanted=files, dry_run=True))
             enough = "enough" if needed + min_free <= free + freed else "not enough"
-            hint = f"removing what nothing needs would give {size_words(freed)}, {enough}; {hint}"
+            hint = f"`llmgw ctl weights prune` would give {size_words(freed)}, {enough}; {hint}"
         raise refused("no_space", message, hint=hint)
 
     def prune(
-        self, keep: Collection[tuple[str, str]], *, leftovers: bool = True, dry_run: bool = False
+        self,
+        keep: Collection[tuple[str, str]],
+        *,
+        wanted: Iterable[RepoFile] = (),
+        leftovers: bool = True,
+        dry_run: bool = False,
     ) -> list[Removed]:
-        """Removes every revision whose (repo, sha) is not in keep.
+        """Removes every revision whose (repo, sha) is not in keep, but of it no content that is wanted.
 
         leftovers: also what fetches that did not end have left; a fetch that goes on later then starts anew.
         Never touches what is in keep or what a running fetch wants.
@@ -192,6 +197,7 @@ class Library:
         going = [revision for revision in on_disk if (revision.repo, revision.sha) not in kept]
         staying = [revision for revision in on_disk if revision not in going]
         kept_ids = {file.content_id for revision in (*fetched, *staying) for file in revision.files}
+        kept_ids |= {file.content_id for file in wanted}
         removed = []
         for revision in going:
             freed = {file.content_id: file.size_bytes for file in revision.files if file.content_id not in kept_ids}
@@ -223,63 +229,3 @@ class Library:
                     if not dry_run:
                         path.unlink()
         return freed
-
-
-def local_origin(path: str | Path) -> LocalWeights:
-    """The weights at an absolute path: a file, with the other shards of its set, or a folder with one model.
-
-    In a folder the same files count as in a repository. Raises LlmgwError when they are not there, not readable or not
-    one model.
-    """
-    given = Path(path)
-    if not given.is_absolute():
-        raise unusable(
-            "weights_path", f"{path} is not an absolute path", hint="write it from the root: /srv/model.gguf"
-        )
-    try:
-        folder, paths = _local_files(given)
-    except OSError as error:
-        where = error.filename or given
-        hint = "check the path, and that the user that llmgwd runs as may read it"
-        raise LlmgwError("weights_path", f"cannot read {where}: {error.strerror}", hint=hint) from error
-    entry = entry_file(paths)
-    serves_folder = given.is_dir() and entry is None
-    size_bytes = sum((folder / name).stat().st_size for name in paths)
-    return LocalWeights(str(given if serves_folder or entry is None else folder / entry), paths, size_bytes)
-
-
-def _local_files(given: Path) -> tuple[Path, tuple[str, ...]]:
-    """The folder and, relative to it, what of it is served; all of it can be opened. Raises OSError or LlmgwError."""
-    if given.is_dir():
-        folder = given
-        chosen = _choice_in_folder(folder, _listed(folder, (path for path in folder.rglob("*") if path.is_file())))
-    else:
-        folder = given.parent
-        chosen = _with_other_shards(_listed(folder, [given])[0], folder) if is_gguf(given.name) else [given.name]
-    for name in chosen:
-        os.close(os.open(folder / name, os.O_RDONLY))
-    return folder, tuple(chosen)
-
-
-def _listed(folder: Path, paths: Iterable[Path]) -> list[RepoFile]:
-    return [RepoFile(path.relative_to(folder).as_posix(), path.stat().st_size) for path in sorted(paths)]
-
-
-def _with_other_shards(given: RepoFile, folder: Path) -> list[str]:
-    for one in gguf_sets(_listed(folder, folder.glob("*.gguf"))):
-        if given in one.files:
-            if one.missing:
-                message = f"beside {folder / given.path} there is no {one.missing[0]}"
-                raise LlmgwError("weights_shard_missing", message, hint="put all files of the set into one folder")
-            return [file.path for file in one.files]
-    return [given.path]
-
-
-def _choice_in_folder(folder: Path, there: list[RepoFile]) -> list[str]:
-    try:
-        return [file.path for file in choose(there, allow_unsafe=True)]  # the operator put them there
-    except LlmgwError as error:
-        if error.code == "weights_none" and there:  # in a format of its own, for an engine of its own
-            return [file.path for file in there]
-        hint = f"name one file: --path {folder}/FILE.gguf"
-        raise LlmgwError(error.code, f"{folder}: {error.message}", hint=hint) from error

@@ -27,6 +27,10 @@ class UnexpectedAnswerError(Exception):
     """Something other than the hub answered in its place, or it sent what it had not announced."""
 
 
+class XetError(Exception):
+    """The storage that the hub points to did not give a file, in the words of the client's library."""
+
+
 class Asked(msgspec.Struct, frozen=True):
     """What was asked of which hub."""
 
@@ -49,7 +53,10 @@ class Asked(msgspec.Struct, frozen=True):
         return "set hub.token_file, or HF_TOKEN in the environment of llmgwd, to a token with access"
 
 
-FAILURES = (httpx2.HTTPError, httpx2.InvalidURL, OfflineModeIsEnabled, HFValidationError, UnexpectedAnswerError)
+FAILURES = (
+    *(httpx2.HTTPError, httpx2.InvalidURL, OfflineModeIsEnabled, HFValidationError),
+    *(UnexpectedAnswerError, XetError),
+)
 """What `trouble` can put into words. HTTPError includes the client's own HfHubHTTPError."""
 
 
@@ -73,6 +80,9 @@ def _trouble(error: Exception, asked: Asked) -> Trouble:
         case UnexpectedAnswerError():
             hint = "check hub.endpoint and the proxy between here and there"
             return _passing("hub_unexpected_answer", f"{asked.host} did not answer like a hub: {error}", hint)
+        case XetError():
+            message = f"the xet storage that {asked.host} points to did not give {asked.path}: {error}"
+            return _passing("hub_storage", message, TRY_LATER)
         case httpx2.TimeoutException():
             return _passing("hub_timeout", f"{asked.host} did not answer in time", TRY_LATER)
         case httpx2.ConnectError() if isinstance(error.__context__, ssl.SSLError) or "CERTIFICATE" in str(error):
@@ -84,7 +94,9 @@ def _trouble(error: Exception, asked: Asked) -> Trouble:
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():
             return _final("hub_endpoint", f"{asked.endpoint} is not the address of a hub", "correct hub.endpoint")
         case _:
-            return _passing("hub_dropped", f"the connection to {asked.host} was lost: {error}", TRY_LATER)
+            return _passing(
+                "hub_dropped", f"the connection to {asked.host} was lost: {str(error).rstrip('.')}", TRY_LATER
+            )
 
 
 def _refusal(error: HfHubHTTPError, asked: Asked) -> Trouble:

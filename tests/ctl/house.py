@@ -18,11 +18,13 @@ from llmgwd.protocol.views import (
     ModelView,
     OriginView,
     ProgressView,
+    PrunedView,
     ReplicaView,
     StatusView,
     StepView,
     UpdateView,
     VerdictView,
+    WeightsView,
 )
 
 OLD = "5f3a9c1e0b7d4c2a8f6e1d3b5a7c9e0f2b4d6a8c"
@@ -203,6 +205,19 @@ UPDATES = (
 )
 
 
+WEIGHTS = m.Weights(
+    (
+        WeightsView("acme/chat-gguf", NEW, 98_500_000, 98_500_000, ("chat-canary",), kept=True),
+        WeightsView("acme/chat-gguf", OLD, 98_400_000, 1_300_000, ("chat",), kept=True),
+        WeightsView("acme/chat-gguf", "77aa" + "0" * 36, 98_400_000, 1_300_000, (), kept=False),
+        WeightsView(None, None, 41_000_000, 41_000_000, (), kept=False),
+    ),
+    folder="/var/lib/llmgw/weights",
+    free_bytes=212_000_000_000,
+    prunable_bytes=42_300_000,
+)
+
+
 def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
     """The script of a house where every verb succeeds."""
 
@@ -237,6 +252,10 @@ def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
                 yield m.Events(EVENTS)
             case m.ListUpdates():
                 yield m.Updates(UPDATES)
+            case m.ListWeights():
+                yield WEIGHTS
+            case m.PruneWeights(dry_run):
+                yield m.Pruned((PrunedView("acme/chat-gguf", "77aa" + "0" * 36, 1_300_000),), dry_run)
             case m.FindLogs():
                 yield m.Logs(())
             case m.SetPercent(name, percent):

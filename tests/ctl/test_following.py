@@ -35,6 +35,14 @@ def test_the_request_carries_what_was_asked_for(daemon: ScriptedDaemon) -> None:
     assert daemon.requests == [m.StartCanary("chat", 5.0, weights, ("--ctx-size", "512"), again=True)]
 
 
+@pytest.mark.parametrize("verb", ["add chat --repo a/b", "canary chat", "update chat"])
+def test_unsafe_weights_are_allowed_only_when_asked_for(daemon: ScriptedDaemon, verb: str) -> None:
+    for argv in (f"model {verb} --detach", f"model {verb} --detach --allow-unsafe"):
+        llmgw("ctl", *argv.split(), socket=daemon.path)
+    asked = [request for request in daemon.requests if isinstance(request, m.AddModel | m.StartCanary | m.Update)]
+    assert [request.weights.allow_unsafe for request in asked] == [False, True]
+
+
 def test_a_path_is_sent_absolute(daemon: ScriptedDaemon) -> None:
     argv = "model add chat --path here.gguf --alias a --alias b --replicas 2 --description d --detach"
     assert llmgw("ctl", *argv.split(), socket=daemon.path).stdout == f"{CANARY_ID}\n"

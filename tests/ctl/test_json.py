@@ -10,8 +10,20 @@ import pytest
 
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.states import JobState
-from llmgwd.protocol.views import CanaryView, JobView, ModelView, StatusView, UpdateView
-from tests.ctl.house import CANARY, CANARY_ID, CHAT, EVENTS, PENDING_JOB, STATUS, UPDATES, course, followed, well
+from llmgwd.protocol.views import CanaryView, JobView, ModelView, PrunedView, StatusView, UpdateView, WeightsView
+from tests.ctl.house import (
+    CANARY,
+    CANARY_ID,
+    CHAT,
+    EVENTS,
+    PENDING_JOB,
+    STATUS,
+    UPDATES,
+    WEIGHTS,
+    course,
+    followed,
+    well,
+)
 from tests.ctl.program import llmgw
 from tests.ctl.scripted_daemon import ScriptedDaemon, Word
 
@@ -27,6 +39,8 @@ from tests.ctl.scripted_daemon import ScriptedDaemon, Word
         ("status", StatusView, STATUS),
         ("events", list[Any], json.loads(msgspec.json.encode(EVENTS[0]))),
         ("model updates", list[UpdateView], UPDATES[0]),
+        ("weights list", list[WeightsView], WEIGHTS.revisions[0]),
+        ("weights prune --dry-run", list[PrunedView], None),
         ("model canary chat", JobView, None),
         ("model canary chat --detach", JobView, PENDING_JOB),
         ("model canary chat --until-verdict", CanaryView, None),

@@ -50,6 +50,7 @@ def test_a_share_outside_0_to_100_is_2_and_says_so(daemon: ScriptedDaemon, share
         (["ctl", "model", "show"], "NAME"),
         (["ctl", "model", "add", "chat"], "--repo or --path"),
         (["ctl", "model", "add", "chat", "--path", "/w", "--quant", "Q4"], "--quant"),
+        (["ctl", "model", "update", "chat", "--path", "/w", "--allow-unsafe"], "--allow-unsafe"),
         (["ctl", "model", "add", "chat", "--repo", "a/b", "--replicas", "0"], "at least 1"),
         (["ctl", "model", "canary", "chat", "--detach", "--until-verdict"], "one of them"),
         (["ctl", "model", "remove", "chat"], "--yes"),

@@ -15,7 +15,16 @@ from tests.ctl.house import CANARY, CANARY_ID, STEP_NAMES, course, finished, wel
 from tests.ctl.program import CONTROLS, ESCAPES, OnTerminal, llmgw
 from tests.ctl.scripted_daemon import ScriptedDaemon, Word
 
-PAGES = ["model list", "model show chat", "model canaries", "jobs list", "jobs show x", "status", "events"]
+PAGES = [
+    "model list",
+    "model show chat",
+    "model canaries",
+    "jobs list",
+    "jobs show x",
+    "status",
+    "events",
+    "weights list",
+]
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -36,6 +45,11 @@ def test_a_page_fits_its_terminal(daemon: ScriptedDaemon, page: str, columns: in
         ],
         "jobs list": [CANARY_ID, "chat-canary is given 10 % of chat's requests"],
         "events": ["canary rolled back llmgw", "10 % → 0 %; worse: 9 of 120 answers"],
+        "weights list": [
+            "acme/chat-gguf 5f3a9c1 93.8 MiB 1.2 MiB chat",
+            "fetches that did not end – 39.1 MiB",
+            "`llmgw ctl weights prune` gives 40.3 MiB",
+        ],
         "status": ["chat-canary serving 10 % undecided", "http://127.0.0.1:8080, 1 worker"],
     }
     for words in wanted.get(page, ["chat"]):

@@ -1,5 +1,6 @@
 """A canary's way in, its share, and its ways out, with real processes and sockets."""
 
+import hashlib
 import subprocess
 import threading
 from collections import Counter
@@ -63,6 +64,9 @@ def test_the_candidate_is_the_model_in_everything_but_its_weights(house: House) 
         "files": [FILE],
         "path": None,
         "size_bytes": len(NEW.weights()),
+        "content": hashlib.sha256(NEW.weights()).hexdigest(),
+        "context_length": None,
+        "quantisation": None,
     }
     assert canary["share"] == 10
     assert len(house.engine_pids()) == 3

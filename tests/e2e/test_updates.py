@@ -28,6 +28,21 @@ def test_updates_says_what_is_newer_and_what_is_not(house: House) -> None:
     assert house.ctl("model", "updates", "nobody").returncode == 4
 
 
+def test_updates_are_chosen_as_an_update_would_choose_them(house: House) -> None:
+    house.hub.commit(REPO, {"chat-Q8_0.gguf": Behaviour().weights(), "chat-Q4_0.gguf": b"other"})
+    house.ok("model", "add", "chat", "--repo", REPO, "--quant", "Q8_0", "--engine", "toy")
+    house.hub.commit(REPO, {"chat-Q8_0.gguf": None, "better-Q8_0.gguf": Behaviour().weights()})
+    (chat,) = house.json("model", "updates", "chat")
+    assert (chat["newer"], chat["summary"]) == (False, "no change in the files that are served")
+    house.hub.commit(REPO, {"better-Q8_0.gguf": Behaviour(words="newer").weights()})
+    (chat,) = house.json("model", "updates", "chat")
+    assert (chat["newer"], chat["summary"].partition(" (")[0]) == (True, "weights")
+    house.hub.commit(REPO, {"better-Q8_0.gguf": None})
+    (chat,) = house.json("model", "updates", "chat")
+    assert chat["newer"] is False
+    assert chat["summary"].startswith("this revision has no Q8_0, which stable is served from; there is: Q4_0")
+
+
 def test_a_hub_that_does_not_answer_is_said_and_moves_nothing(house: House) -> None:
     add_chat(house)
     house.hub.close()

@@ -5,6 +5,7 @@
     /api/models/ORG/NAME/commits/REV               its history, newest first
     /ORG/NAME/resolve/REV/PATH                     a small file, or the way to a large one
     /cdn/ORG/NAME/SHA256/PATH                      a large file, on the other host name and without a token
+    /api/models/ORG/NAME/xet-read-token/REV        access to xet storage, for a hub that offers it
 
 As on the real hub, a large file is elsewhere: the client takes the commit and the checksum from the redirect and drops
 its token. A 401 carries X-Error-Code here, since the client reads a bare one as "not found" only on https endpoints.
@@ -12,6 +13,7 @@ its token. A 401 carries X-Error-Code here, since the client reads a bare one as
 
 import hashlib
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +90,10 @@ def reply_to(store: HubStore, request: HubRequest, tree_page_size: int) -> Reply
             case ["api", "models", org, name, "commits", revision]:
                 repo = _open_repo(store, request, org, name)
                 return _commits(store.history(repo, _revision(store, repo, revision)))
+            case ["api", "models", org, name, "xet-read-token", _]:
+                repo = _open_repo(store, request, org, name)
+                _check_gate(store, request, repo)
+                return _xet_access(store)
             case [org, name, "resolve", revision, *path] if path:
                 repo = _open_repo(store, request, org, name)
                 _check_gate(store, request, repo)
@@ -198,9 +204,22 @@ def _resolve(store: HubStore, request: HubRequest, repo: str, revision: Revision
         return _content(store.blob(file.sha256), request.byte_range, headers)
     host, _, port = request.host.partition(":")
     other_host = "127.0.0.1" if host == "localhost" else "localhost"
+    if store.xet is not None:
+        access = f"http://{request.host}/api/models/{repo}/xet-read-token/{revision.sha}"
+        headers |= {"X-Xet-Hash": store.xet.hash_of(file.sha256, store.blob(file.sha256))}
+        headers |= {"Link": f'<{access}>; rel="xet-auth"'}
     headers |= {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size)}
     headers |= {"Location": f"http://{other_host}:{port}/cdn/{repo}/{file.sha256}/{quote(path)}"}
     return Reply(302, headers, f"Found. Redirecting to {headers['Location']}".encode())
+
+
+def _xet_access(store: HubStore) -> Reply:
+    """As the client reads it, from the headers, and as its library does, from the body."""
+    if store.xet is None:
+        raise RefusedError(404, None, "Not Found")
+    url, token, ends = store.xet.endpoint, store.xet.access_token, int(time.time()) + 900
+    headers = {"X-Xet-Cas-Url": url, "X-Xet-Access-Token": token, "X-Xet-Token-Expiration": str(ends)}
+    return _json({"casUrl": url, "accessToken": token, "exp": ends}, headers)
 
 
 def _content(blob: Path, byte_range: str | None, headers: dict[str, str]) -> Reply:

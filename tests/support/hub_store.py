@@ -21,6 +21,8 @@ from typing import Literal
 
 import msgspec
 
+from tests.support.hub_xet import HubXet
+
 REPO_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 COMMIT_SHA = re.compile(r"[0-9a-f]{40}")
@@ -73,6 +75,8 @@ class HubStore:
     def __init__(self, root: Path, large_file_bytes: int) -> None:
         self.root = root
         self._large_file_bytes = large_file_bytes
+        self.xet: HubXet | None = None
+        """Where large files are as well, when the hub offers xet storage."""
         self._writing = threading.Lock()
 
     def commit(self, repo: str, files: Mapping[str, Content | None], message: str, branch: str) -> str:

@@ -29,6 +29,7 @@ from typing import Any, Literal, Self
 from tests.support.hub_faults import Fault, Faults, RequestLog, RequestRecord
 from tests.support.hub_replies import FileSlice, HubRequest, Reply, reply_to
 from tests.support.hub_store import Access, Content, HubStore
+from tests.support.hub_xet import HubXet
 
 __all__ = ["Content", "Fault", "LocalHub", "RequestRecord"]
 
@@ -75,6 +76,10 @@ class LocalHub:
     def require_token(self, repo: str, *tokens: str, kind: Literal["private", "gated"] = "private") -> None:
         """Lets only these bearer tokens in: a private repository is hidden from others, a gated one keeps its files."""
         self.store.set_access(repo, Access(kind, frozenset(tokens)))
+
+    def offer_xet(self) -> None:
+        """Offers all large files from xet storage as well, from now on."""
+        self.store.xet = HubXet(self.store.root / "xet")
 
     def start(self) -> None:
         self._server = _HubServer(("127.0.0.1", self._port), self)

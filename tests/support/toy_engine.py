@@ -54,6 +54,9 @@ class Behaviour:
         return json.dumps(asdict(self)).encode()
 
 
+FOLDER_FILE = "model.safetensors"
+"""The file of a folder of weights."""
+
 ARGV = [
     sys.executable,
     "-m",
@@ -191,7 +194,8 @@ def main() -> None:
     for name in ("--path", "--name", "--host", "--port"):
         parser.add_argument(name, required=True)
     options = parser.parse_args()
-    behaviour = Behaviour(**json.loads(Path(options.path).read_text()))
+    path = Path(options.path)
+    behaviour = Behaviour(**json.loads((path / FOLDER_FILE if path.is_dir() else path).read_text()))
     if not behaviour.loads:
         sys.exit("these weights do not load")
     if behaviour.ignores_term:

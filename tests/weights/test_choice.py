@@ -82,7 +82,14 @@ BESIDE = [
         pytest.param([*SMALL, *ONE, Q4], {"file": "*.safetensors"}, [*SMALL, *ONE], id="safetensors-by-glob"),
         pytest.param([*ONE, "modules.json", "1_Pooling/config.json"], {}, None, id="embedding-model"),
         pytest.param(["config.json", "pytorch_model.bin"], {"allow_unsafe": True}, None, id="pickle-if-trusted"),
-        pytest.param([*ONE, "modeling_x.py"], {"allow_unsafe": True}, None, id="code-if-trusted"),
+        pytest.param([*ONE, "modeling_x.py", "rope.py"], {"allow_unsafe": True}, None, id="code-if-trusted"),
+        pytest.param([*ONE, "inference.py"], {}, ONE, id="no-code-that-nothing-loads"),
+        pytest.param(
+            ["config.json", "pytorch_model.bin", Q4],
+            {"like": ["config.json", "pytorch_model.bin"], "allow_unsafe": True},
+            ["config.json", "pytorch_model.bin"],
+            id="pickle-as-stable-beside-gguf",
+        ),
     ],
 )
 def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[str] | None) -> None:
@@ -158,6 +165,7 @@ def test_refused_choice(there: list[str], asked: dict[str, Any], message: str) -
         choose(listing(*there), **asked)
     assert refusal.value.message == message
     assert refusal.value.hint
+    assert ("--allow-unsafe" in refusal.value.hint) == (refusal.value.code == "weights_unsafe")
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def fails(fault: Fault) -> Prepare:
             fails(Fault("/api/*", drop=True, times=None)),
             REPO,
             "hub_dropped",
-            "the connection to {host} was lost: Server disconnected without sending a response.",
+            "the connection to {host} was lost: Server disconnected without sending a response",
             "try again later; what was fetched is kept",
             id="dropped",
         ),
@@ -192,6 +192,27 @@ def test_token_goes_to_the_hub_and_to_no_other_host(remote: LocalHub, with_token
     fetch(with_token, snapshot, snapshot.files, library)
     by_host = {request.host: request.had_token for request in remote.requests.matching()}
     assert by_host == {"127.0.0.1": True, "localhost": False}
+
+
+@pytest.mark.parametrize(("path", "asks"), [("/api/*", "list"), ("/org/*", "file")])
+def test_token_does_not_follow_a_redirect_to_another_host(
+    remote: LocalHub, with_token: Hub, library: Library, path: str, asks: str
+) -> None:
+    sha = remote.commit(REPO, {"m-Q4_K_M.gguf": b"weights", "config.json": b"{}"})
+    elsewhere = remote.endpoint.replace("127.0.0.1", "localhost")
+    moved = {"list": f"/api/models/{REPO}", "file": f"/{REPO}/resolve/{sha}/config.json"}[asks]
+    snapshot = with_token.snapshot(REPO)
+    remote.requests.clear()
+    remote.faults.add(Fault(path, status=307, headers={"Location": f"{elsewhere}{moved}"}))
+    if asks == "list":
+        with_token.snapshot(REPO)
+    else:
+        config = [file for file in snapshot.files if file.path == "config.json"]
+        fetch(with_token, snapshot, config, library)
+    assert [(request.host, request.had_token) for request in remote.requests.matching()] == [
+        ("127.0.0.1", True),
+        ("localhost", False),
+    ]
 
 
 def test_token_of_the_environment_is_used_and_named(

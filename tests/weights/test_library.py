@@ -178,7 +178,26 @@ def test_too_little_space_is_refused_with_numbers(
         f"the weights need 30.0 KiB more and 20.0 KiB must stay free (weights.min_free), but {library.layout.root}"
         " has 40.0 KiB free"
     )
-    assert error.value.hint.startswith("removing what nothing needs would give 32.0 KiB, enough; ")
+    assert error.value.hint.startswith("`llmgw ctl weights prune` would give 32.0 KiB, enough; ")
+
+
+def test_what_is_wanted_is_not_counted_as_what_clean_up_gives(
+    library: Library, old: Snapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming = RepoFile("m.gguf", 30 * KIB, sha256="a" * 64)
+    library.layout.partial_of(coming).write_bytes(os.urandom(8 * KIB))
+    monkeypatch.setattr(Library, "free_bytes", lambda self: 0)
+    with pytest.raises(LlmgwError) as error:
+        library.check_space([coming], KIB, keep={key(old)})
+    assert "need 22.0 KiB more" in error.value.message
+    assert error.value.hint.startswith("`llmgw ctl weights prune` would give 0 bytes, not enough; ")
+
+
+def test_newest_first(library: Library, old: Snapshot, new: Snapshot) -> None:
+    os.utime(library.folder(*key(old)), (1e9, 1e9))
+    assert library.newest_first() == [new, old]
+    os.utime(library.folder(*key(new)), (1e8, 1e8))
+    assert library.newest_first() == [old, new]
 
 
 def test_free_space_is_known_before_the_folder_is_made(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """Weights that the operator keeps: a file, a set of shards, a folder."""
 
+import hashlib
+import threading
 from pathlib import Path
 
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.weights.library import LocalWeights, local_origin
+from llmgwd.weights.local import LocalWeights, find_local, hash_local
+from llmgwd.weights.progress import Cancelled
 
 SHARDS = [f"m-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
 
@@ -39,9 +42,10 @@ def folder_of(tmp_path: Path, *paths: str) -> Path:
 )
 def test_local_weights(tmp_path: Path, there: list[str], given: str, path: str, files: list[str]) -> None:
     folder_of(tmp_path, *there)
-    expected = LocalWeights(str(tmp_path / path), tuple(files), 4 * len(files))
-    assert local_origin(tmp_path / given) == expected
-    assert local_origin(str(tmp_path / given)) == expected
+    folder = tmp_path / given if (tmp_path / given).is_dir() else tmp_path
+    expected = LocalWeights(str(tmp_path / path), str(folder), tuple(files), 4 * len(files))
+    assert find_local(tmp_path / given) == expected
+    assert find_local(str(tmp_path / given)) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,10 +65,44 @@ def test_local_weights(tmp_path: Path, there: list[str], given: str, path: str, 
 def test_refused_local_weights(tmp_path: Path, there: list[str], given: str, message: str) -> None:
     folder_of(tmp_path, *there)
     with pytest.raises(LlmgwError) as error:
-        local_origin(tmp_path / given)
+        find_local(tmp_path / given)
     assert error.value.message == message.format(root=tmp_path)
 
 
 def test_relative_path_is_refused() -> None:
     with pytest.raises(LlmgwError, match=r"weights/m\.gguf is not an absolute path"):
-        local_origin("weights/m.gguf")
+        find_local("weights/m.gguf")
+
+
+def test_content_is_hashed_with_its_progress(tmp_path: Path) -> None:
+    folder_of(tmp_path, *SHARDS)
+    seen: list[tuple[int, int]] = []
+    hashed = hash_local(find_local(tmp_path / SHARDS[0]), progress=lambda done, total: seen.append((done, total)))
+    assert [(file.path, file.size_bytes, file.sha256) for file in hashed] == [
+        (name, 4, hashlib.sha256(b"1234").hexdigest()) for name in SHARDS
+    ]
+    assert (seen[0], seen[-1]) == ((4, 12), (12, 12))
+
+
+def test_hashing_can_be_cancelled(tmp_path: Path) -> None:
+    folder_of(tmp_path, "a.gguf")
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(Cancelled):
+        hash_local(find_local(tmp_path / "a.gguf"), cancelled=cancelled)
+
+
+def test_weights_that_are_still_written_are_refused(tmp_path: Path) -> None:
+    folder_of(tmp_path, "a.gguf")
+    local = find_local(tmp_path / "a.gguf")
+
+    def write_on(done: int, total: int) -> None:
+        if (tmp_path / "a.gguf").stat().st_size == total:
+            with (tmp_path / "a.gguf").open("ab") as file:
+                file.write(b"more")
+
+    with pytest.raises(LlmgwError, match="was written to while it was read"):
+        hash_local(local, progress=write_on)
+    (tmp_path / "a.gguf").unlink()
+    with pytest.raises(LlmgwError, match="cannot read"):
+        hash_local(local)

@@ -1,0 +1,113 @@
+"""Weights that the operator keeps: what of a path is served, and what its content hashes to."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from llmgwd.domain.errors import LlmgwError, unusable
+from llmgwd.domain.files import RepoFile
+from llmgwd.weights.choice import choose, entry_file
+from llmgwd.weights.content import feed
+from llmgwd.weights.gguf_sets import gguf_sets, is_gguf
+from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
+
+
+class LocalWeights(msgspec.Struct, frozen=True):
+    """path is absolute and what an engine is given; files are relative to folder."""
+
+    path: str
+    folder: str
+    files: tuple[str, ...]
+    size_bytes: int
+
+
+def find_local(path: str | Path) -> LocalWeights:
+    """The weights at an absolute path: a file, with the other shards of its set, or a folder with one model.
+
+    In a folder the same files count as in a repository. Raises LlmgwError when they are not there, not readable or not
+    one model.
+    """
+    given = Path(path)
+    if not given.is_absolute():
+        raise unusable(
+            "weights_path", f"{path} is not an absolute path", hint="write it from the root: /srv/model.gguf"
+        )
+    try:
+        folder, paths = _local_files(given)
+    except OSError as error:
+        raise _unreadable(error, given) from error
+    entry = entry_file(paths)
+    serves_folder = given.is_dir() and entry is None
+    size_bytes = sum((folder / name).stat().st_size for name in paths)
+    path = given if serves_folder or entry is None else folder / entry
+    return LocalWeights(str(path), str(folder), paths, size_bytes)
+
+
+def hash_local(
+    local: LocalWeights, *, progress: Progress = ignore_progress, cancelled: CancelFlag = NEVER
+) -> tuple[RepoFile, ...]:
+    """The files with their sha256. Raises LlmgwError when one cannot be read or changes meanwhile, or Cancelled."""
+    hashed: list[RepoFile] = []
+    for name in sorted(local.files):
+        digest, before, path = hashlib.sha256(), sum(file.size_bytes for file in hashed), Path(local.folder, name)
+
+        def report(count: int, before: int = before) -> None:
+            progress(min(before + count, local.size_bytes), local.size_bytes)
+
+        try:
+            began = path.stat()
+            size_bytes = feed(digest, path, cancelled, report)
+            ended = path.stat()
+        except OSError as error:
+            raise _unreadable(error, path) from error
+        if (began.st_size, began.st_mtime_ns) != (size_bytes, ended.st_mtime_ns):
+            message = f"{path} was written to while it was read"
+            raise LlmgwError("weights_changing", message, hint="wait until it is whole, then ask again")
+        hashed.append(RepoFile(name, size_bytes, sha256=digest.hexdigest()))
+    progress(local.size_bytes, local.size_bytes)
+    return tuple(hashed)
+
+
+def _local_files(given: Path) -> tuple[Path, tuple[str, ...]]:
+    """The folder and, relative to it, what of it is served; all of it can be opened. Raises OSError or LlmgwError."""
+    if given.is_dir():
+        folder = given
+        chosen = _choice_in_folder(folder, _listed(folder, (path for path in folder.rglob("*") if path.is_file())))
+    else:
+        folder = given.parent
+        chosen = _with_other_shards(_listed(folder, [given])[0], folder) if is_gguf(given.name) else [given.name]
+    for name in chosen:
+        os.close(os.open(folder / name, os.O_RDONLY))
+    return folder, tuple(chosen)
+
+
+def _listed(folder: Path, paths: Iterable[Path]) -> list[RepoFile]:
+    return [RepoFile(path.relative_to(folder).as_posix(), path.stat().st_size) for path in sorted(paths)]
+
+
+def _with_other_shards(given: RepoFile, folder: Path) -> list[str]:
+    for one in gguf_sets(_listed(folder, folder.glob("*.gguf"))):
+        if given in one.files:
+            if one.missing:
+                message = f"beside {folder / given.path} there is no {one.missing[0]}"
+                raise LlmgwError("weights_shard_missing", message, hint="put all files of the set into one folder")
+            return [file.path for file in one.files]
+    return [given.path]
+
+
+def _choice_in_folder(folder: Path, there: list[RepoFile]) -> list[str]:
+    try:
+        return [file.path for file in choose(there, allow_unsafe=True)]  # the operator put them there
+    except LlmgwError as error:
+        if error.code == "weights_none" and there:  # in a format of its own, for an engine of its own
+            return [file.path for file in there]
+        hint = f"name one file: --path {folder}/FILE.gguf"
+        raise LlmgwError(error.code, f"{folder}: {error.message}", hint=hint) from error
+
+
+def _unreadable(error: OSError, path: Path) -> LlmgwError:
+    hint = "check the path, and that the user that llmgwd runs as may read it"
+    return LlmgwError("weights_path", f"cannot read {error.filename or path}: {error.strerror}", hint=hint)
