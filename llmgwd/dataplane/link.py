@@ -152,9 +152,7 @@ class Link:
                 await self._next_change()
         return self._behind(version, running())
 
-    async def drained(
-        self, replica: str, version: int, running: Callable[[], Collection[int]], within_s: float
-    ) -> int:
+    async def drained(self, replica: str, version: int, running: Callable[[], Collection[int]], within_s: float) -> int:
         """Waits until no worker has a request on this replica, which no table since `version` names.
 
         A running worker whose link is down may have some: `running` is as for `applied`. Returns how many are known

@@ -19,6 +19,12 @@ _NEVER = b"no chunk"
 """What no chunk begins or ends with."""
 
 
+_SHORT_BYTES = 16
+_MOST_PLAIN = 32_768
+_plain: set[bytes] = set()
+"""Tokens found plain before: a vocabulary is small, and most of what is said was said already."""
+
+
 class Mould(NamedTuple):
     """What surrounds the text in an event of the stream, and in the event that the client gets in its place."""
 
@@ -83,13 +89,16 @@ class Lane(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Carries one whole HTTP chunk that holds one event of the mould."""
         behind = self._behind
-        if not data.endswith(behind):
-            self._next.data_received(data)
-            return
         opening = self._openings.get(len(data)) or self._learn_opening(len(data))
         said = data[len(opening) : -len(behind)]
-        if not said or not data.startswith(opening) or not _is_plain(said):
-            self._next.data_received(data)
+        if (
+            not said
+            or not data.startswith(opening)
+            or not data.endswith(behind)
+            or (said not in _plain and not _is_plain(said))
+        ):
+            if not self._carry_several(data):
+                self._next.data_received(data)
             return
         self._facts.last_token_at = time.monotonic()
         tail = self._tail
@@ -97,6 +106,41 @@ class Lane(asyncio.Protocol):
         if len(tail) > MOST_TAIL_BYTES:
             self._health.trim()
         self._write(self._renamed(said) if self._renames else data)
+
+    def _carry_several(self, data: bytes) -> bool:
+        """Carries whole chunks of the mould that came at once, as they do from an engine that is faster than this."""
+        if self._mould is None:
+            return False
+        texts: list[bytes] = []
+        at = 0
+        while at < len(data):
+            line_end = data.find(b"\r\n", at, at + _MOST_DIGITS + 2)
+            if line_end < 0 or not data[at:line_end].isalnum():
+                return False
+            try:
+                end = line_end + 4 + int(data[at:line_end], 16)
+            except ValueError:
+                return False
+            opening = self._openings.get(end - at) or self._learn_opening(end - at)
+            text = data[at + len(opening) : end - len(self._behind)]
+            if (
+                end > len(data)
+                or not text
+                or not data.startswith(opening, at)
+                or not data.endswith(self._behind, at, end)
+                or not _is_plain(text)
+            ):
+                return False
+            texts.append(text)
+            at = end
+        if not texts:
+            return False
+        self._facts.last_token_at = time.monotonic()
+        self._tail += b"".join(texts)
+        if len(self._tail) > MOST_TAIL_BYTES:
+            self._health.trim()
+        self._write(b"".join([self._renamed(text) for text in texts]) if self._renames else data)
+        return True
 
     def eof_received(self) -> bool | None:
         return self._next.eof_received()
@@ -111,7 +155,8 @@ class Lane(asyncio.Protocol):
 
     def _learn_opening(self, length: int) -> bytes:
         """How a chunk of this length begins, if it is of the mould: the length leaves one size only."""
-        assert self._mould is not None
+        if self._mould is None:
+            return _NEVER
         for digits in range(1, _MOST_DIGITS + 1):
             line = b"%x\r\n" % max(0, length - digits - 4)
             if len(line) == digits + 2:
@@ -126,4 +171,9 @@ def _is_plain(text: bytes) -> bool:
         said = text.decode()
     except UnicodeDecodeError:
         return False
-    return said.isprintable() and '"' not in said and "\\" not in said
+    is_plain = said.isprintable() and '"' not in said and "\\" not in said
+    if is_plain and len(text) <= _SHORT_BYTES:
+        if len(_plain) >= _MOST_PLAIN:
+            _plain.clear()
+        _plain.add(text)
+    return is_plain
