@@ -17,6 +17,7 @@ from llmgwd.weights.choice import choose
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.local import find_local, hash_local
 from llmgwd.weights.offline import find_on_disk, is_offline
+from llmgwd.weights.progress import abandonable
 from llmgwd.weights.traits import coming_traits, traits_in
 
 _ARGS = {JobKind.ADD: AddModel, JobKind.CANARY: StartCanary, JobKind.UPDATE: Update}
@@ -93,9 +94,8 @@ async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
     services, coming = run.services, _origin(chosen)
     served = await _with_contents(run, model.origin)
     _check_worthwhile(run, model, served, coming)
-    traits = await run.in_thread(
-        partial(coming_traits, services.hub, services.library.layout, chosen, chosen.files, run.cancel_flag)
-    )
+    look = partial(coming_traits, services.hub, services.library.layout, chosen, chosen.files, run.cancel_flag)
+    traits = await run.in_thread(partial(abandonable, look, run.cancel_flag))
     changed = what_changed(served, msgspec.structs.replace(coming, traits=traits))
     return f"{chosen.repo} at {coming.short}: {changed}"
 

@@ -52,7 +52,7 @@ def test_a_canary_killed_while_it_fetches_goes_on_where_the_download_was(house: 
     add_chat(house, OLD)
     weights = NEW.weights() + b" " * 4 * MIB
     house.hub.commit(REPO, {FILE: weights})
-    house.hub.faults.add(Fault("/cdn/*", hang_after=3 * MIB))
+    house.hub.faults.add(Fault("/cdn/*", hang_after=3 * MIB, times=None))
     job_id = detached(house, "model", "canary", "chat", "--percent", "40")
     partials = house.state / "weights" / ".partial"
     wait_until(lambda: partials.is_dir() and sum(each.stat().st_size for each in partials.iterdir()) >= 2 * MIB)
