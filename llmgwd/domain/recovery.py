@@ -81,8 +81,11 @@ def served_meanwhile(row: Model, canary: Canary | None, job: Job | None) -> Mode
         return row if canary is not None and canary.phase is CanaryPhase.SERVING else None
     if job is None or not job.written or "replicas" not in _ahead(job):
         return row
+    if job.committed:
+        # A promotion replaces the old ones one at a time; all that a move needs had been started once.
+        return None if job.kind is JobKind.PROMOTE else row
     # A model that has moved and not arrived is served by what it had; a new one by nothing yet.
-    return None if job.committed else job.before
+    return job.before
 
 
 def _ahead(job: Job) -> set[str]:

@@ -91,7 +91,7 @@ def moved(kind: JobKind, step: str, **fields: object) -> Job:
         pytest.param(job_at(JobKind.CANARY, "placement", written=True), AFTER, id="only a canary's job: the row"),
         pytest.param(job_at(JobKind.UPDATE, "weights"), AFTER, id="not moved yet: the row"),
         pytest.param(moved(JobKind.UPDATE, "replicas"), BEFORE, id="moved, not arrived: what it had"),
-        pytest.param(moved(JobKind.UPDATE, "replicas", committed=True), None, id="arrived: the job's"),
+        pytest.param(moved(JobKind.UPDATE, "replicas", committed=True), AFTER, id="arrived: the row"),
         pytest.param(moved(JobKind.PROMOTE, "replicas", committed=True), None, id="promoted: the job's"),
         pytest.param(moved(JobKind.PROMOTE, "canary", committed=True), AFTER, id="promoted, replicas seen to: the row"),
         pytest.param(moved(JobKind.UPDATE, "", committed=True), AFTER, id="through with all steps: the row"),

@@ -310,5 +310,16 @@ class Story(RuleBasedStateMachine):
         self.told = list(self.events)
 
 
+def test_a_rollback_that_arrived_is_served_though_the_machine_ended_and_its_last_step_failed() -> None:
+    story = Story()
+    story.update(2)
+    story.steps(8, False)
+    story.rollback()
+    story.steps(2, True)
+    story.crash(machine_too=True)
+    story.step_fails()
+    story.without_a_job_nothing_is_in_between()
+
+
 TestStory = Story.TestCase
 TestStory.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
