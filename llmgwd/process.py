@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 KILL_WAIT_S = 5.0
 POLL_S = 0.1
 """How often a process is looked at where the system has no pidfd to wait on."""
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 OWNER, CHILD = "LLMGW_CHILD_OF", "LLMGW_CHILD"
 HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 MOST_WORDS = 300
@@ -55,13 +56,21 @@ class Process:
     It is held by a pidfd where the system has them, so that no signal can reach a later process with the same pid.
     """
 
-    def __init__(self, pid: int, identity: str, mark: Mark, popen: "subprocess.Popen[bytes] | None" = None) -> None:
+    def __init__(
+        self,
+        pid: int,
+        identity: str,
+        mark: Mark,
+        popen: "subprocess.Popen[bytes] | None" = None,
+        *,
+        has_ended: bool = False,
+    ) -> None:
         self.pid = pid
         self.identity = identity
         self._mark = mark
         self._popen = popen
-        self._pidfd = _pidfd(pid)
-        self._leads = popen is not None or _leads(pid)
+        self._pidfd = None if has_ended else _pidfd(pid)
+        self._leads = has_ended or popen is not None or _leads(pid)
 
     @property
     def returncode(self) -> int | None:
@@ -90,10 +99,10 @@ class Process:
         self._signal(signal.SIGTERM, group=False)
 
     async def end(self, grace_s: float) -> bool:
-        """Ends the whole group. Whether it is gone, its memory with it.
+        """Ends all of it, which may be what its leader left behind. Whether it is gone, its memory with it.
 
-        TERM, up to `grace_s` for the leader to end, then KILL for all that is left of the group, and for what has left
-        the group and still bears its mark.
+        TERM to the group, up to `grace_s` for the leader to end, then KILL for it and for all that is left: of its
+        group, of its session, and what has left both and still bears its mark.
         """
         if self.is_running:
             self._signal(signal.SIGTERM)
@@ -109,14 +118,29 @@ class Process:
         return False
 
     def _kill_rest(self) -> bool:
-        """Whether there is anything left of it; what has left its group is sent KILL."""
-        strays = [each for each in marked(self._mark.state) if each.child == self._mark.child]
-        for each in strays:
-            stray = find(each.pid, each.identity, self._mark)
-            if stray is not None:
-                stray._signal(signal.SIGKILL, group=False)
-                stray._close()
-        return bool(strays) or (self._signal(0) and _has_members(self.pid))
+        """Sends KILL to what is left of it, each by itself; whether there was anything."""
+        rest = {each.pid: each.identity for each in marked(self._mark.state) if each.child == self._mark.child}
+        # A child may have lost its mark: one that gives itself a title writes it over its environment.
+        rest |= {pid: name for pid in psutil.pids() if self._is_led(pid) and (name := identity(pid)) is not None}
+        for pid, name in rest.items():
+            left = find(pid, name, self._mark)
+            # Looked at again while it is held: the pid may have become another's.
+            if left is not None:
+                left._signal(signal.SIGKILL, group=False)
+                left._close()
+        return bool(rest)
+
+    def _is_led(self, pid: int) -> bool:
+        """Whether that process is in the group or session of this one, which is there or has ended.
+
+        As long as it has members no other process is given the pid. So if another has it now, none is left; nor can
+        there be any since the machine was started anew.
+        """
+        if not self._leads or (self._popen is None and not self.identity.startswith(_boot())):
+            return False
+        with contextlib.suppress(OSError):
+            return self.pid in (os.getpgid(pid), os.getsid(pid)) and identity(self.pid) in (None, self.identity)
+        return False
 
     def _signal(self, number: int, *, group: bool = True) -> bool:
         """Whether there was somebody to take it."""
@@ -176,13 +200,18 @@ def find(pid: int, name: str, mark: Mark) -> Process | None:
     return None
 
 
+def left_of(pid: int, name: str, mark: Mark) -> Process:
+    """What may be left of a group whose leader was that process, to be ended."""
+    return find(pid, name, mark) or Process(pid, name, mark, has_ended=True)
+
+
 def identity(pid: int) -> str | None:
     """What tells this process from a later one with the same pid; None when it is gone.
 
     On Linux the boot's id and the start in clock ticks since boot, which no change of the clock moves.
     """
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        boot = BOOT.read_text().strip()
         # The name, in parentheses, may itself hold spaces and parentheses; field 22 counts from after it.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] == "Z" else f"{boot}:{fields[19]}"
@@ -278,10 +307,6 @@ def _leads(pid: int) -> bool:
     return False
 
 
-def _has_members(group: int) -> bool:
-    """Whether any process of the group runs; one that has ended and that nobody has reaped does not count."""
-    for pid in psutil.pids():
-        with contextlib.suppress(ProcessLookupError):
-            if os.getpgid(pid) == group and identity(pid) is not None:
-                return True
-    return False
+def _boot() -> str:
+    """What the identity of every process since the machine was started begins with."""
+    return BOOT.read_text().strip() if BOOT.exists() else ""

@@ -1,5 +1,6 @@
 """Processes are told apart, ended as groups, and quoted by what they said last."""
 
+import errno
 import os
 import signal
 import socket
@@ -67,6 +68,63 @@ async def test_children_that_outlived_their_leader_are_ended(tmp_path: Path) -> 
     assert process.identity(child) == child_name
     assert await started.end(0.1)
     assert process.identity(child) != child_name
+
+
+UNMARKED_CHILD = CHILD_OF_CHILD.replace("time.sleep(600)'])", "time.sleep(600)'], env={})")
+
+
+@pytest.fixture
+def old_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose pidfds take signals for a process and not for its group, as before Linux 6.9."""
+    real = signal.pidfd_send_signal
+
+    def send(pidfd: int, number: int, info: None = None, flags: int = 0) -> None:
+        if flags:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        real(pidfd, number, info, flags)
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", send)
+
+
+@pytest.mark.parametrize("elsewhere", ["", ", process_group=0"], ids=["in its group", "in its session"])
+@pytest.mark.anyio
+@pytest.mark.usefixtures("old_kernel")
+async def test_a_child_without_a_mark_is_ended_after_its_leader_was(tmp_path: Path, elsewhere: str) -> None:
+    started = run(UNMARKED_CHILD.replace("env={}", f"env={{}}{elsewhere}"), tmp_path)
+    child = await printed(tmp_path)
+    child_name = process.identity(child)
+    os.kill(started.pid, signal.SIGKILL)
+    await started.wait()
+    assert process.identity(child) == child_name
+    assert await started.end(0.1)
+    assert process.identity(child) != child_name
+
+
+@pytest.mark.anyio
+async def test_what_a_leader_left_behind_is_ended_by_its_name_alone(tmp_path: Path) -> None:
+    started = run(UNMARKED_CHILD, tmp_path)
+    child = await printed(tmp_path)
+    child_name = process.identity(child)
+    os.kill(started.pid, signal.SIGKILL)
+    await started.wait()
+    mark = process.Mark(tmp_path, "child")
+    assert process.find(started.pid, started.identity, mark) is None
+    assert process.marked(tmp_path) == []
+    an_earlier_boot = "another-boot:" + started.identity.partition(":")[2]
+    assert await process.left_of(started.pid, an_earlier_boot, mark).end(0.1)
+    assert process.identity(child) == child_name
+    assert await process.left_of(started.pid, started.identity, mark).end(0.1)
+    assert process.identity(child) != child_name
+
+
+@pytest.mark.anyio
+async def test_what_is_left_of_one_whose_pid_is_anothers_is_nothing(tmp_path: Path) -> None:
+    other = run(SLEEPS, tmp_path)
+    boot, _, start = other.identity.partition(":")
+    gone = process.left_of(other.pid, f"{boot}:{int(start) - 1}", process.Mark(tmp_path, "gone"))
+    assert await gone.end(0.1)
+    assert other.is_running
+    await other.end(5)
 
 
 @pytest.mark.anyio
