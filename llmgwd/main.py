@@ -6,7 +6,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -46,8 +47,8 @@ def run(argv: Sequence[str] | None = None, runner: type[Runner] = Runner) -> int
         settings = read_settings(options.config)
         path = control_socket(options.socket, os.environ)
         state = state_folder(os.environ)
-        daemon = Daemon(settings, options.config, path, state, leaves_running=options.leave_running, runner=runner)
-        anyio.run(_serve, daemon)
+        leaves = options.leave_running
+        anyio.run(_serve, partial(Daemon, settings, options.config, path, state, leaves_running=leaves, runner=runner))
     except SocketPathError as error:
         return _fail(str(error), "", 2)
     except LlmgwError as error:
@@ -63,7 +64,8 @@ def run(argv: Sequence[str] | None = None, runner: type[Runner] = Runner) -> int
     return 0
 
 
-async def _serve(daemon: Daemon) -> None:
+async def _serve(make: Callable[[], Daemon]) -> None:
+    daemon = make()
     try:
         with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with anyio.create_task_group() as tasks:
@@ -82,7 +84,7 @@ async def _serve(daemon: Daemon) -> None:
     finally:
         # Also when something failed that nobody foresaw: no process may outlive its daemon, unless it is meant to.
         with anyio.CancelScope(shield=True):
-            await daemon.end_everything()
+            await daemon.end_rest()
 
 
 async def _start(daemon: Daemon) -> None:

@@ -38,9 +38,10 @@ class ControlServer:
         self._program = program
         self._listener: anyio.abc.Listener[anyio.abc.SocketStream] | None = None
         self._scope = anyio.CancelScope()
+        self._opened = anyio.Event()
 
     async def listen(self) -> None:
-        """Takes the socket, replacing a stale one; callers wait until `serve`.
+        """Takes the socket, replacing a stale one; callers wait until `open`.
 
         Raises LlmgwError when another daemon has it, or it cannot be had.
         """
@@ -56,14 +57,19 @@ class ControlServer:
             ) from error
 
     async def serve(self) -> None:
-        """Answers callers until `close`."""
+        """Answers callers from `open` until `close`; then nobody finds the socket any more."""
         assert self._listener is not None
         try:
             with self._scope:
                 async with self._listener:
+                    await self._opened.wait()
                     await self._listener.serve(self._talk)
         finally:
             self._path.unlink(missing_ok=True)
+
+    def open(self) -> None:
+        """There is something to be asked now."""
+        self._opened.set()
 
     def close(self) -> None:
         """Ends every conversation."""

@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from llmgwd import process
 from llmgwd.config import GatewaySettings
 from llmgwd.dataplane import listeners
 from llmgwd.dataplane.link import Link
-from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord, ProcessRecords
 from llmgwd.process import Process
 from llmgwd.protocol.link import LINK_VERSION
@@ -95,11 +95,10 @@ class Workers:
         return {each.pid for each in self._replaced}
 
     def adopt(self, link: Link) -> list[Worker]:
-        """Finds the workers of an earlier life of the daemon that still run; the others are forgotten."""
+        """Finds the workers of an earlier life of the daemon that still run."""
         for record in self._records.all(ProcessKind.WORKER):
             about, found = _read(record), process.find(record.pid, record.identity, self._mark(record.id))
             if about is None or found is None:
-                self._records.forget(record.id)
                 continue
             worker = Worker(record.id, about, found)
             fits = about == self._about(about.number) and about.number not in self._places
@@ -151,9 +150,12 @@ class Workers:
                 listener.close()
         self._sockets.clear()
 
-    async def wait_ended(self, within_s: float) -> None:
-        """Waits for workers that were told to finish; ends those that have not within `within_s`."""
+    async def wait_ended(self, within_s: float, told: Collection[int]) -> None:
+        """Waits for workers to finish, as those of the pids `told` were told to; ends those that have not in time."""
         self.close_address()
+        for worker in (*self._places.values(), *self._replaced):
+            if worker.pid not in told:
+                worker.process.terminate()
         with anyio.move_on_after(within_s):
             for worker in (*self._places.values(), *self._replaced):
                 await worker.process.wait()
@@ -195,8 +197,7 @@ class Workers:
             started = anyio.current_time()
             try:
                 why = await self._run(number)
-            except (OSError, LlmgwError) as error:
-                # One that runs and could not be written down is waited for in the next round.
+            except OSError as error:
                 why = str(error)
             except Exception as error:
                 log.exception("gateway worker failed unexpectedly number=%d", number)

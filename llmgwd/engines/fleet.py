@@ -38,7 +38,8 @@ class Fleet:
     """Starts replicas and keeps them running until they are stopped.
 
     `changed` is called when one comes or goes; `heard_at` gives when, on the loop's clock, the gateway last had
-    anything from a replica. With `outlives` they run on when the daemon is torn down, for its next life.
+    anything from a replica. When `tasks` is torn down they run on: who does that ends them, or leaves them to the next
+    life of the daemon.
     """
 
     def __init__(
@@ -48,8 +49,6 @@ class Fleet:
         records: ProcessRecords,
         changed: Callable[[], None],
         heard_at: Callable[[str], float],
-        *,
-        outlives: bool = False,
     ) -> None:
         self._state = state
         self._logs = state / "logs"
@@ -59,7 +58,6 @@ class Fleet:
         self._heard_at = heard_at
         self._replicas: dict[str, Replica] = {}
         self._change = anyio.Event()
-        self._outlives = outlives
 
     def all(self) -> list[Replica]:
         return list(self._replicas.values())
@@ -85,7 +83,7 @@ class Fleet:
         return replica
 
     async def adopt(self) -> list[Replica]:
-        """Goes on with the replicas of an earlier life of the daemon that still run; the others are forgotten.
+        """Finds the replicas of an earlier life of the daemon that still run. Nothing is done to any before `take_up`.
 
         One that served stays ready, and is probed at once. A canary's gets nothing before it has answered (K3), nor
         does one that did not serve yet or does not listen.
@@ -93,8 +91,6 @@ class Fleet:
         for record in self._records.all(ProcessKind.REPLICA):
             replica, found = read(record), process.find(record.pid, record.identity, self._mark(record.id))
             if replica is None or found is None:
-                # What of it still runs bears its mark.
-                self._records.forget(record.id)
                 continue
             replica.process = found
             replica.keep_trying = replica.was_ready
@@ -102,8 +98,13 @@ class Fleet:
             if replica.was_ready and not is_canarys and await self._still_owns_port(replica):
                 replica.state = ReplicaState.READY
             log.info("replica found running id=%s pid=%d state=%s", replica.id, found.pid, replica.state)
-            self._begin(replica)
+            self._replicas[replica.id] = replica
         return self.all()
+
+    def take_up(self) -> None:
+        """Goes on with what was adopted."""
+        for replica in self.all():
+            self._begin(replica)
 
     def _begin(self, replica: Replica) -> None:
         self._replicas[replica.id] = replica
@@ -142,6 +143,9 @@ class Fleet:
         replica.scope.cancel()
         with anyio.CancelScope(shield=True):
             await replica.ended.wait()
+            # Its keeper has tried once, and nobody else does.
+            async with replica.ending:
+                await self._end(replica)
         if replica.process is not None:
             raise LlmgwError("not_ended", f"{replica.id} does not end: pid {replica.pid}", hint=_see(replica))
         self._replicas.pop(replica.id, None)
@@ -160,19 +164,13 @@ class Fleet:
             log.error("%s", error.message)
 
     async def _keep(self, replica: Replica) -> None:
-        """The replica's whole life. When this returns its process is ended, unless it outlives the daemon."""
-        is_left = False
+        """The replica's whole life. When this returns its process is ended, unless the daemon itself is torn down."""
         try:
             with replica.scope:
                 await self._keep_up(replica)
-        except anyio.get_cancelled_exc_class():
-            # Not by `stop`, which cancels no more than its scope.
-            is_left = self._outlives
-            raise
+            with anyio.CancelScope(shield=True):
+                await self._end(replica)
         finally:
-            if not is_left:
-                with anyio.CancelScope(shield=True):
-                    await self._end(replica)
             if replica.failure is None:
                 replica.failure = LlmgwError("stopped", f"{replica.id} was stopped")
             replica.ended.set()
@@ -318,19 +316,11 @@ class Fleet:
             log.error("process does not end id=%s pid=%d", replica.id, replica.process.pid)
             return
         replica.process = None
-        # What stays written is seen to be gone at the next start.
-        self._write(replica, lambda: self._records.forget(replica.id))
+        self._records.forget(replica.id)
 
     def _write_down(self, replica: Replica) -> None:
-        """What cannot be written serves all the same, and is found by its mark and ended at the next start."""
         if replica.process is not None:
-            self._write(replica, lambda: self._records.put(written(replica)))
-
-    def _write(self, replica: Replica, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except LlmgwError as error:
-            log.error("a replica's process could not be noted id=%s why=%s", replica.id, error.message)
+            self._records.put(written(replica))
 
     def _set(self, replica: Replica, state: ReplicaState) -> None:
         if replica.is_leaving and state is not ReplicaState.STOPPED:

@@ -69,7 +69,9 @@ class Replica:
     process: Process | None = None
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     ended: anyio.Event = field(default_factory=anyio.Event)
-    """Set when its keeper is through and its process has ended."""
+    """Set when its keeper is through, and its process has ended if it can be ended."""
+    ending: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while it is tried once more to end its process."""
 
     @property
     def address(self) -> str:

@@ -70,12 +70,15 @@ class Runner:
         for job in store.jobs.unfinished():
             taken_up = msgspec.structs.replace(job, resumed=job.resumed + 1)
             at = job.steps[first_unfinished(job)].name if first_unfinished(job) < len(job.steps) else "its end"
-            with store.transaction():
-                store.jobs.save(taken_up)
-                event = self._services.log_event(
-                    "llmgw", EventKind.JOB_RESUMED, job.model, after=job.id, why=f"the daemon ended at {at}"
-                )
-            self._services.announce(event)
+            try:
+                with store.transaction():
+                    store.jobs.save(taken_up)
+                    event = self._services.log_event(
+                        "llmgw", EventKind.JOB_RESUMED, job.model, after=job.id, why=f"the daemon ended at {at}"
+                    )
+                self._services.announce(event)
+            except StoreError as error:
+                log.error("job taken up, which is not noted id=%s why=%s", job.id, error.message)
             self._start(taken_up)
 
     def _start(self, job: Job) -> None:

@@ -20,6 +20,7 @@ from llmgwd.dataplane.workers import Workers
 from llmgwd.metrics import Metrics
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute, Routes
 from llmgwd.protocol.samples import ArmSample, Outcome
+from llmgwd.store.patient import PatientProcesses
 from llmgwd.store.store import Store
 from tests.gateway.answers import DONE, HELLO, ROLE, STOP, fails, says
 from tests.gateway.client import Client, ask, request
@@ -44,7 +45,7 @@ class Gateway:
         path = folder / "link.sock"
         self.link = Link(path, take, self.totals, lambda *handed: self.workers.take_listeners(*handed))
         settings = GatewaySettings(listen=Address("127.0.0.1", self.port), workers=workers, max_in_flight=64)
-        self.workers = Workers(settings, path, folder, self.store.processes, "1.0")
+        self.workers = Workers(settings, path, folder, PatientProcesses(self.store.processes), "1.0")
         self.metrics = Metrics(self.totals, self.link)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -72,8 +73,9 @@ async def gateway(folder: Path, workers: int, *routes: ModelRoute) -> AsyncItera
             yield made
         finally:
             with anyio.CancelScope(shield=True):
+                told = {each.pid for each in made.link.workers}
                 await made.link.finish(0.5)
-                await made.workers.wait_ended(5)
+                await made.workers.wait_ended(5, told)
             tasks.cancel_scope.cancel()
 
 

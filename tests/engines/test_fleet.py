@@ -19,6 +19,7 @@ from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import Replica, ReplicaSpec
 from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import ReplicaState
+from llmgwd.store.patient import PatientProcesses
 from llmgwd.store.store import Store
 from tests.support.toy_engine import ARGV, Behaviour
 
@@ -38,10 +39,10 @@ class Bench:
         self.asked_when_heard = 0
         self.fleet = self.another_fleet()
 
-    def another_fleet(self, *, outlives: bool = False, tasks: anyio.abc.TaskGroup | None = None) -> Fleet:
+    def another_fleet(self, *, tasks: anyio.abc.TaskGroup | None = None) -> Fleet:
         """One more on the same folder and store, as the next life of a daemon has it."""
-        records = self.store.processes
-        return Fleet(self.folder, tasks or self.tasks, records, self._wake, self._heard_at, outlives=outlives)
+        records = PatientProcesses(self.store.processes)
+        return Fleet(self.folder, tasks or self.tasks, records, self._wake, self._heard_at)
 
     def _heard_at(self, replica: str) -> float:
         self.asked_when_heard += 1
@@ -220,7 +221,7 @@ async def test_a_replica_given_to_another_row_runs_on(bench: Bench) -> None:
 
 async def test_what_outlives_a_daemon_is_adopted_with_all_that_is_known_of_it(bench: Bench) -> None:
     async with anyio.create_task_group() as life:
-        earlier = bench.another_fleet(outlives=True, tasks=life)
+        earlier = bench.another_fleet(tasks=life)
         bench.fleet = earlier
         left = bench.start(Behaviour())
         await earlier.ensure_ready(left)
@@ -228,6 +229,7 @@ async def test_what_outlives_a_daemon_is_adopted_with_all_that_is_known_of_it(be
         life.cancel_scope.cancel()
     bench.fleet = bench.another_fleet()
     (found,) = await bench.fleet.adopt()
+    bench.fleet.take_up()
     assert found.state is ReplicaState.READY
     assert (found.id, found.pid, found.port, found.owner) == (left.id, left.pid, left.port, "chat")
     assert found.spec == left.spec
@@ -243,7 +245,7 @@ async def test_an_adopted_replica_that_did_not_serve_yet_or_is_a_canarys_is_not_
     bench: Bench,
 ) -> None:
     async with anyio.create_task_group() as life:
-        bench.fleet = bench.another_fleet(outlives=True, tasks=life)
+        bench.fleet = bench.another_fleet(tasks=life)
         canarys = bench.start(Behaviour())
         await bench.fleet.ensure_ready(canarys)
         bench.fleet.give(canarys, "org/chat-canary")
@@ -253,6 +255,7 @@ async def test_an_adopted_replica_that_did_not_serve_yet_or_is_a_canarys_is_not_
         life.cancel_scope.cancel()
     bench.fleet = bench.another_fleet()
     found = await bench.fleet.adopt()
+    bench.fleet.take_up()
     assert [each.id for each in found] == [canarys.id, loads.id]
     assert {each.state for each in found} == {ReplicaState.STARTING}
     for each in found:
@@ -260,12 +263,50 @@ async def test_an_adopted_replica_that_did_not_serve_yet_or_is_a_canarys_is_not_
     assert [each.pid for each in found] == [canarys.pid, loads.pid]
 
 
-async def test_without_outliving_a_fleet_that_is_torn_down_ends_its_processes(bench: Bench) -> None:
+async def test_what_is_adopted_is_left_alone_until_it_is_taken_up(bench: Bench) -> None:
     async with anyio.create_task_group() as life:
-        fleet = bench.fleet = bench.another_fleet(tasks=life)
-        await fleet.ensure_ready(bench.start(Behaviour()))
+        bench.fleet = bench.another_fleet(tasks=life)
+        runs, gone = bench.start(Behaviour()), bench.start(Behaviour())
+        await bench.fleet.ensure_ready(runs)
+        await bench.fleet.ensure_ready(gone)
+        bench.fleet.give(runs, "org/chat-canary")
         life.cancel_scope.cancel()
+    assert gone.process is not None
+    await gone.process.end(5)
+    said = bench.changed
+    async with anyio.create_task_group() as refused:
+        (found,) = await bench.another_fleet(tasks=refused).adopt()
+        await anyio.lowlevel.checkpoint()
+        refused.cancel_scope.cancel()
+    assert found.state is ReplicaState.STARTING
+    assert not said.is_set()
+    assert bench.pids() == [runs.pid]
+    assert len(bench.store.processes.all(ProcessKind.REPLICA)) == 2
+    bench.fleet = bench.another_fleet()
+    (found,) = await bench.fleet.adopt()
+    bench.fleet.take_up()
+    await bench.fleet.ensure_ready(found)
+    assert found.pid == runs.pid
+
+
+async def test_one_that_did_not_end_is_ended_by_the_next_stop(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    replica = bench.start(Behaviour())
+    await bench.fleet.ensure_ready(replica)
+
+    async def does_not_end(*_: object) -> bool:
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(process.Process, "end", does_not_end)
+        for _ in range(2):
+            with pytest.raises(LlmgwError, match="does not end"):
+                await bench.fleet.stop(replica)
+    assert len(bench.store.processes.all(ProcessKind.REPLICA)) == 1
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bench.fleet.stop, replica)
+        tasks.start_soon(bench.fleet.stop, replica)
     assert bench.pids() == []
+    assert bench.fleet.all() == []
     assert bench.store.processes.all(ProcessKind.REPLICA) == []
 
 

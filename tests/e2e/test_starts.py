@@ -1,0 +1,152 @@
+"""What comes in the middle of a start: refusals, signals, replicas that answer; what runs is never lost by it (K13)."""
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from llmgwd import process
+from tests.support.house import FILE, House, add_chat, commit, wait_until
+from tests.support.toy_engine import Behaviour
+
+OLD, NEW = Behaviour(words="the old words"), Behaviour(words="the new words")
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+
+
+@contextmanager
+def start_held_up(house: House) -> Iterator[None]:
+    """A start that goes on for as long as it takes to end one that ignores TERM, and was not written down."""
+    env = {**os.environ, **process.Mark(house.state, "chat-canary-stray").env}
+    stray = subprocess.Popen(
+        [sys.executable, "-c", DEAF], env=env, start_new_session=True, stdout=subprocess.PIPE, text=True
+    )
+    assert stray.stdout is not None
+    assert stray.stdout.readline() == "deaf\n"
+    begin(house)
+    wait_until(lambda: f"ending what was left running pid={stray.pid}" in house.log.read_text())
+    try:
+        yield
+    finally:
+        assert stray.wait(30) == -signal.SIGKILL
+        stray.stdout.close()
+
+
+def begin(house: House) -> None:
+    """Starts the daemon without waiting for anything."""
+    house.config.write_text(yaml.safe_dump(house.settings))
+    with house.log.open("ab") as log:
+        house.process = subprocess.Popen(
+            [*house.program, "--config", house.config, *house.options],
+            env=house.env,
+            stdout=log,
+            stderr=log,
+            cwd=house.root,
+        )
+
+
+def children(house: House) -> set[str]:
+    return {each.child for each in process.marked(house.state)}
+
+
+def test_a_canary_that_answers_while_the_start_goes_on_harms_nothing(house: House) -> None:
+    add_chat(house, OLD)
+    commit(house, NEW)
+    house.ok("model", "canary", "chat", "--percent", "50")
+    left = house.engine_pids()
+    house.stop(signal.SIGKILL)
+    with start_held_up(house):
+        pass
+    wait_until(lambda: (found := house.canary()) and found["phase"] == "serving" and house.ask()[0] == "canary")
+    assert house.engine_pids() == left
+
+
+def test_a_start_refused_for_the_gateways_address_ends_nothing(house: House) -> None:
+    add_chat(house, OLD)
+    left = house.engine_pids()
+    workers = [each.pid for each in process.marked(house.state) if each.child.startswith("w0")]
+    house.stop(signal.SIGKILL)
+    for pid in workers:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not any(process.identity(pid) for pid in workers))
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", house.gateway_port))
+        other.listen()
+        begin(house)
+        assert house.process is not None
+        assert house.process.wait(30) == 1
+        house.process = None
+    assert "cannot be listened on" in house.log.read_text()
+    assert house.engine_pids() == left
+    assert not house.socket.exists()
+    house.start()
+    assert house.engine_pids() == left
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit")
+def test_a_start_that_finds_the_disk_full_ends_nothing(house: House) -> None:
+    add_chat(house, OLD, "--replicas", "2")
+    goes, *_ = [each["pid"] for each in house.model()["replicas"]]
+    house.stop(signal.SIGKILL)
+    os.kill(goes, signal.SIGKILL)
+    wait_until(lambda: process.identity(goes) is None)
+    left = children(house)
+    house.program = ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *house.program]
+    begin(house)
+    assert house.process is not None
+    assert house.process.wait(60) == 1
+    house.process = None
+    assert "takes nothing now" in house.log.read_text()
+    assert children(house) == left
+    house.program = house.program[4:]
+    house.start()
+    wait_until(lambda: house.model()["ready"] == 2)
+    assert children(house) > left
+
+
+@pytest.mark.parametrize(
+    ("options", "how", "is_left"),
+    [
+        pytest.param([], signal.SIGTERM, False, id="SIGTERM"),
+        pytest.param(["--leave-running"], signal.SIGTERM, True, id="SIGTERM, told to leave"),
+        pytest.param(["--leave-running"], signal.SIGINT, False, id="SIGINT, told to leave"),
+    ],
+)
+def test_a_signal_in_the_middle_of_a_start_is_followed(
+    house: House, options: list[str], how: signal.Signals, is_left: bool
+) -> None:
+    add_chat(house, OLD)
+    left = children(house)
+    house.stop(signal.SIGKILL)
+    house.options = options
+    with start_held_up(house):
+        assert house.stop(how) == 0
+        assert children(house) - {"chat-canary-stray"} == (left if is_left else set())
+        for each in process.marked(house.state):
+            if each.child == "chat-canary-stray":
+                os.kill(each.pid, signal.SIGKILL)
+    assert not house.socket.exists()
+    house.options = []
+    house.start()
+    wait_until(lambda: house.model()["ready"] == 1)
+
+
+def test_a_reload_asked_for_in_the_middle_of_a_start_is_done_after_it(house: House) -> None:
+    house.stop(signal.SIGKILL)
+    weights: Path = house.root / FILE
+    weights.write_bytes(NEW.weights())
+    with start_held_up(house):
+        declared = {"name": "base", "path": str(weights), "engine": "toy"}
+        house.config.write_text(yaml.safe_dump({**house.settings, "models": [declared]}))
+        assert house.process is not None
+        house.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: house.ctl("model", "show", "base").returncode == 0 and house.model("base")["ready"] == 1)
+    assert house.ask("base")[1]["choices"][0]["message"]["content"] == "the new words"
