@@ -37,6 +37,7 @@ from llmgwd.jobs.upkeep import go_on
 from llmgwd.leftovers import end_left
 from llmgwd.metrics import Metrics
 from llmgwd.notify import Notifier
+from llmgwd.private import make_private
 from llmgwd.protocol.socket_path import checked
 from llmgwd.store.backup import keep_backed_up
 from llmgwd.store.database import StoreError
@@ -131,7 +132,7 @@ class Daemon:
         self._lock = _lock(self._state)
         self._owns_state = True
         logs = self._state / "logs"
-        logs.mkdir(mode=0o700, exist_ok=True)
+        make_private(logs)
         database = self._state / "llmgw.db"
         store = Store(database)
         records = self._records = PatientProcesses(store.processes)
@@ -165,7 +166,7 @@ class Daemon:
         control = ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}")
         await control.listen()
         tasks.start_soon(control.serve)
-        found = {each.id for each in workers.adopt(link)} | {each.id for each in await fleet.adopt()}
+        found = {each.id for each in workers.adopt(link)} | {each.id for each in await fleet.adopt(engines.values())}
         workers.check_address()
         await tasks.start(link.serve)
         self._found = found

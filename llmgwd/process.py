@@ -22,7 +22,13 @@ POLL_S = 0.1
 """How often a process is looked at where the system has no pidfd to wait on."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 OWNER, CHILD = "LLMGW_CHILD_OF", "LLMGW_CHILD"
-HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+NOT_PASSED_ON = frozenset(
+    {
+        *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
+        *("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"),
+    }
+)
+"""The hub's token is nothing for an engine to have, nor is what the service manager says to the daemon alone."""
 MOST_WORDS = 300
 """Characters of a log line in a message."""
 TROUBLE = re.compile(r"error|fail|cannot|out of memory|do(es)? not", re.IGNORECASE)
@@ -289,8 +295,7 @@ def last_lines(log: Path, lines: int, most_bytes: int = 16384) -> tuple[str, ...
 
 
 def _environment() -> dict[str, str]:
-    """The daemon's own without the hub's token, which is nothing for an engine to have."""
-    return {name: value for name, value in os.environ.items() if name not in HUB_TOKENS}
+    return {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
 
 
 def _pidfd(pid: int) -> int | None:

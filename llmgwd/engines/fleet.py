@@ -4,7 +4,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import anyio
@@ -21,7 +21,7 @@ from llmgwd.engines.ports import free_port, is_taken
 from llmgwd.engines.pulse import until_hung
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
 from llmgwd.engines.restarts import CRASH_LOOP_FAILURES, failures_in_a_row, pause_s
-from llmgwd.engines.templates import command
+from llmgwd.engines.templates import Engine, command
 from llmgwd.protocol.states import ReplicaState
 
 HOST = "127.0.0.1"
@@ -82,14 +82,14 @@ class Fleet:
         _remove_old_logs(self._logs, {each.log for each in self._replicas.values()})
         return replica
 
-    async def adopt(self) -> list[Replica]:
+    async def adopt(self, engines: Collection[Engine]) -> list[Replica]:
         """Finds the replicas of an earlier life of the daemon that still run. Nothing is done to any before `take_up`.
 
         One that served stays ready, and is probed at once. A canary's gets nothing before it has answered (K3), nor
-        does one that did not serve yet or does not listen.
+        does one that did not serve yet or does not listen. `engines` are those of the configuration.
         """
         for record in self._records.all(ProcessKind.REPLICA):
-            replica, found = read(record), process.find(record.pid, record.identity, self._mark(record.id))
+            replica, found = read(record, engines), process.find(record.pid, record.identity, self._mark(record.id))
             if replica is None or found is None:
                 continue
             replica.process = found

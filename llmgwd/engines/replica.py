@@ -1,7 +1,9 @@
 """One replica: a running engine and what is known of it."""
 
+import hashlib
 import os
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ class ReplicaSpec:
     path: Path
     engine: Engine
     engine_args: tuple[str, ...]
+    lost_env: str = ""
+    """Digest of the engine's environment, where that is not known: no engine of the configuration has it any more."""
 
     @property
     def slots(self) -> int | None:
@@ -38,7 +42,8 @@ class ReplicaSpec:
 
     @property
     def _runs(self) -> tuple[object, ...]:
-        return self.served_name, self.origin, self.path, self.engine.argv, self.engine.env, self.engine_args
+        env = self.lost_env or digest(self.engine.env)
+        return self.served_name, self.origin, self.path, self.engine.argv, env, self.engine_args
 
 
 @dataclass
@@ -93,6 +98,13 @@ class _About(msgspec.Struct, frozen=True):
     log: Path
     was_ready: bool
     owns_port: bool
+    env: str = ""
+    """Digest of the engine's environment, which may hold secrets and is not written."""
+
+
+def digest(env: Mapping[str, str]) -> str:
+    """Tells environments apart without what they hold."""
+    return hashlib.sha256(msgspec.json.encode(sorted(env.items()))).hexdigest()
 
 
 def _read_path(kind: type, value: Any) -> Any:
@@ -106,18 +118,31 @@ _decode = msgspec.json.Decoder(_About, dec_hook=_read_path).decode
 def written(replica: Replica) -> ProcessRecord:
     """What the next life of the daemon needs to go on with it."""
     assert replica.process is not None
+    spec = replica.spec
     about = _About(
-        replica.owner, replica.spec, replica.host, replica.port, replica.log, replica.was_ready, replica.owns_port
+        owner=replica.owner,
+        spec=replace(spec, engine=msgspec.structs.replace(spec.engine, env={}), lost_env=""),
+        host=replica.host,
+        port=replica.port,
+        log=replica.log,
+        was_ready=replica.was_ready,
+        owns_port=replica.owns_port,
+        env=spec.lost_env or digest(spec.engine.env),
     )
     return ProcessRecord(replica.id, ProcessKind.REPLICA, replica.process.pid, replica.process.identity, _encode(about))
 
 
-def read(record: ProcessRecord) -> Replica | None:
-    """The replica without its process; None for what another version wrote."""
+def read(record: ProcessRecord, engines: Iterable[Engine]) -> Replica | None:
+    """The replica without its process, its environment from one of the engines; None for what another version wrote."""
     try:
         about = _decode(record.about)
     except msgspec.MsgspecError:
         return None
-    replica = Replica(record.id, about.owner, about.spec, about.host, about.port, about.log)
+    env = next((each.env for each in engines if digest(each.env) == about.env), None)
+    if env is None:
+        spec = replace(about.spec, lost_env="" if about.env == digest({}) else about.env)
+    else:
+        spec = replace(about.spec, engine=msgspec.structs.replace(about.spec.engine, env=env))
+    replica = Replica(record.id, about.owner, spec, about.host, about.port, about.log)
     replica.was_ready, replica.owns_port = about.was_ready, about.owns_port
     return replica

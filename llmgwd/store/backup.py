@@ -10,6 +10,8 @@ from pathlib import Path
 
 import anyio
 
+from llmgwd.private import make_private
+
 log = logging.getLogger(__name__)
 
 KEPT = 7
@@ -58,7 +60,7 @@ def back_up(database: Path, day: date) -> Path | None:
 
 def copy_to(database: Path, target: Path) -> None:
     """A whole copy, there for good once it bears its name."""
-    target.parent.mkdir(mode=0o700, exist_ok=True)
+    make_private(target.parent)
     partial = target.with_suffix(".new")
     partial.unlink(missing_ok=True)
     try:

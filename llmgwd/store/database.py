@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.private import make_file_private
 from llmgwd.store.backup import copy_to, kept_before, newest_backup
 
 BUSY_TIMEOUT_S = 2.0
@@ -88,6 +89,9 @@ def open_database(path: Path) -> Connection:
     """The database at its present schema. Raises LlmgwError when the file is damaged or from a newer llmgw."""
     try:
         version = _check(path) if path.exists() else 0
+        # SQLite gives the files beside it the mode that the database has when they are made.
+        for file in (path, *(beside for end in ("-wal", "-shm") if (beside := Path(f"{path}{end}")).exists())):
+            make_file_private(file)
         connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S, factory=Connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

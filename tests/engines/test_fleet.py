@@ -201,11 +201,14 @@ async def test_a_reply_of_any_shape_is_no_more_than_a_failed_start(bench: Bench,
         await bench.fleet.ensure_ready(replica)
 
 
-async def test_the_hubs_token_is_not_the_engines(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+@pytest.mark.parametrize("name", ["HF_TOKEN", "NOTIFY_SOCKET", "LISTEN_FDS"])
+async def test_what_is_said_to_the_daemon_alone_is_not_the_engines(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "1")
     replica = bench.start(Behaviour())
     await bench.fleet.ensure_ready(replica)
-    assert "HF_TOKEN" not in psutil.Process(replica.pid).environ()
+    assert name not in psutil.Process(replica.pid).environ()
 
 
 async def test_a_replica_given_to_another_row_runs_on(bench: Bench) -> None:
@@ -228,7 +231,7 @@ async def test_what_outlives_a_daemon_is_adopted_with_all_that_is_known_of_it(be
         earlier.give(left, "chat")
         life.cancel_scope.cancel()
     bench.fleet = bench.another_fleet()
-    (found,) = await bench.fleet.adopt()
+    (found,) = await bench.fleet.adopt([])
     bench.fleet.take_up()
     assert found.state is ReplicaState.READY
     assert (found.id, found.pid, found.port, found.owner) == (left.id, left.pid, left.port, "chat")
@@ -254,7 +257,7 @@ async def test_an_adopted_replica_that_did_not_serve_yet_or_is_a_canarys_is_not_
             await anyio.lowlevel.checkpoint()
         life.cancel_scope.cancel()
     bench.fleet = bench.another_fleet()
-    found = await bench.fleet.adopt()
+    found = await bench.fleet.adopt([])
     bench.fleet.take_up()
     assert [each.id for each in found] == [canarys.id, loads.id]
     assert {each.state for each in found} == {ReplicaState.STARTING}
@@ -275,7 +278,7 @@ async def test_what_is_adopted_is_left_alone_until_it_is_taken_up(bench: Bench) 
     await gone.process.end(5)
     said = bench.changed
     async with anyio.create_task_group() as refused:
-        (found,) = await bench.another_fleet(tasks=refused).adopt()
+        (found,) = await bench.another_fleet(tasks=refused).adopt([])
         await anyio.lowlevel.checkpoint()
         refused.cancel_scope.cancel()
     assert found.state is ReplicaState.STARTING
@@ -283,7 +286,7 @@ async def test_what_is_adopted_is_left_alone_until_it_is_taken_up(bench: Bench) 
     assert bench.pids() == [runs.pid]
     assert len(bench.store.processes.all(ProcessKind.REPLICA)) == 2
     bench.fleet = bench.another_fleet()
-    (found,) = await bench.fleet.adopt()
+    (found,) = await bench.fleet.adopt([])
     bench.fleet.take_up()
     await bench.fleet.ensure_ready(found)
     assert found.pid == runs.pid
