@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from llmgwd import process
+from llmgwd.domain.processes import ProcessKind
+from llmgwd.store.store import Store
 from tests.support.house import FILE, House, add_chat, commit, wait_until
 from tests.support.toy_engine import Behaviour
 
@@ -110,6 +112,45 @@ def test_a_start_that_finds_the_disk_full_ends_nothing(house: House) -> None:
     house.start()
     wait_until(lambda: house.model()["ready"] == 2)
     assert children(house) > left
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs prlimit")
+def test_a_start_whose_disk_is_full_in_its_middle_serves_and_notes_the_rest_when_there_is_room(house: House) -> None:
+    add_chat(house, OLD)
+    commit(house, Behaviour(load_s=600))
+    job = house.ok("model", "canary", "chat", "--detach").split()[-1]
+    wait_until(lambda: len(house.engine_pids()) == 2)
+    house.ok("status")
+    (replica,) = (each["pid"] for each in house.model()["replicas"])
+    left = [each for each in process.marked(house.state) if each.pid != replica]
+    house.stop(signal.SIGKILL)
+    for each in left:
+        os.kill(each.pid, signal.SIGKILL)
+    weights: Path = house.root / FILE
+    weights.write_bytes(NEW.weights())
+    house.settings["models"] = [{"name": "base", "path": str(weights), "engine": "toy"}]
+    with start_held_up(house):
+        assert house.process is not None
+        pid, unlimited = house.process.pid, resource.RLIM_INFINITY
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, unlimited))
+    wait_until(lambda: house.ctl("status").returncode == 0)
+    assert house.ask()[0] == "stable"
+    assert house.ctl("model", "show", "base").returncode == 4
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+    wait_until(lambda: house.json("jobs", "show", job)["ended"])
+    assert replica in house.engine_pids()
+    store = Store(house.state / "llmgw.db")
+    (worker,) = (each.pid for each in process.marked(house.state) if each.child.startswith("w0"))
+    wait_until(lambda: [each.pid for each in store.processes.all(ProcessKind.WORKER)] == [worker])
+    store.close()
+    restart(house)
+    assert replica in house.engine_pids()
+    assert house.model("base")
+
+
+def restart(house: House) -> None:
+    house.stop(signal.SIGKILL)
+    house.start()
 
 
 @pytest.mark.parametrize(
