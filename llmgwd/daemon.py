@@ -201,7 +201,7 @@ class Daemon:
         """Reads the configuration again and applies it; one that cannot be applied whole changes nothing."""
         async with self._reloading:
             up = self._up
-            if up is None:
+            if up is None or self._leaves is not None:
                 return
             try:
                 settings = read_settings(self._config)

@@ -191,3 +191,19 @@ def test_a_reload_asked_for_in_the_middle_of_a_start_is_done_after_it(house: Hou
         house.process.send_signal(signal.SIGHUP)
     wait_until(lambda: house.ctl("model", "show", "base").returncode == 0 and house.model("base")["ready"] == 1)
     assert house.ask("base")[1]["choices"][0]["message"]["content"] == "the new words"
+
+
+def test_a_reload_asked_for_before_a_stop_in_the_middle_of_a_start_is_not_begun(house: House) -> None:
+    house.stop(signal.SIGKILL)
+    weights: Path = house.root / FILE
+    weights.write_bytes(NEW.weights())
+    with start_held_up(house):
+        declared = {"name": "base", "path": str(weights), "engine": "toy"}
+        house.config.write_text(yaml.safe_dump({**house.settings, "models": [declared]}))
+        assert house.process is not None
+        house.process.send_signal(signal.SIGHUP)
+        assert house.stop() == 0
+    assert children(house) == set()
+    store = Store(house.state / "llmgw.db")
+    assert store.models.all() == []
+    store.close()
