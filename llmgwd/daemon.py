@@ -24,7 +24,14 @@ from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.tally import Tally
 from llmgwd.dataplane.totals import Totals
 from llmgwd.dataplane.workers import START_TIMEOUT_S, Workers
-from llmgwd.declare import check_engines_kept, declare, declared_models, engines_of
+from llmgwd.declare import (
+    check_engines_kept,
+    declare,
+    declared_models,
+    engines_of,
+    serve_declared,
+    write_down,
+)
 from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.fleet import Fleet
@@ -211,6 +218,7 @@ class Daemon:
                 check_engines_kept(engines, others)
                 wanted = declared_models(settings, engines, others)
                 keys = read_keys(settings.gateway.api_keys_file)
+                gone = write_down(up.services, wanted)
             except LlmgwError as error:
                 log.error("configuration not reloaded, nothing changed: %s", error.message)
                 return
@@ -218,7 +226,7 @@ class Daemon:
             up.services.engines = engines
             up.services.hub = _hub(settings)
             up.services.dataplane.key_hashes = keys
-            await declare(up.services, wanted, self._tasks)
+            await serve_declared(up.services, wanted, gone, self._tasks)
             log.info("configuration reloaded path=%s", self._config)
 
     async def stop(self) -> None:
