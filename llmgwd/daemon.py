@@ -150,7 +150,7 @@ class Daemon:
         totals = Totals(anyio.current_time)
         # What each is given of a later one is called in no case before all are there.
         link = Link(link_path, lambda report: dataplane.take(report), totals, lambda *it: workers.take_listeners(*it))
-        workers = Workers(settings.gateway, link_path, self._state, records, version("llmgw"))
+        workers = Workers(settings.gateway, link_path, self._state, records, version("llmgw"), link.forget)
         notifier = Notifier(lambda: self._settings.notify)
         fleet = Fleet(self._state, tasks, records, lambda: dataplane.wish(), link.heard_at)
         dataplane = Dataplane(store, fleet, link, workers, tally, Bench(store.canaries))
@@ -183,6 +183,7 @@ class Daemon:
         workers.start(tasks, link)
         tasks.start_soon(_keep_on, records.keep_written)
         tasks.start_soon(_keep_on, dataplane.fulfil_wishes)
+        tasks.start_soon(_keep_on, dataplane.keep_saved)
         tasks.start_soon(_keep_on, notifier.deliver)
         tasks.start_soon(_keep_on, partial(keep_clean, services))
         tasks.start_soon(_keep_on, partial(keep_backed_up, database))
@@ -241,8 +242,7 @@ class Daemon:
             await link.finish(drain_s)
             await up.workers.wait_ended(drain_s + STOP_GRACE_S, told)
             await up.services.fleet.stop_all()
-            with up.services.store.transaction():
-                up.services.dataplane.save()
+            up.services.dataplane.save()
 
     async def leave(self) -> None:
         """Ends the daemon alone: jobs stop where they are; gateway and replicas serve on for the next life."""

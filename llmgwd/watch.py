@@ -52,8 +52,7 @@ async def look(services: Services, door: Door) -> None:
             services.feed.publish(canary.id)
             tasks.start_soon(_look_at, services, door, canary.id)
         try:
-            with services.store.transaction():
-                services.dataplane.save()
+            services.dataplane.save()
         except StoreError as error:
             log.error("what was counted is not written, to be tried again why=%s", error.message)
 

@@ -90,9 +90,10 @@ def _given(canary: Canary) -> float:
 
 def _ended(services: Services, canary: Canary) -> Canary:
     ended = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.REMOVED), ended=services.now())
+    services.dataplane.save()
     with services.store.transaction():
         services.store.canaries.put(ended)
         services.store.models.delete(canary.name)
-        services.dataplane.forget(canary.id)
+    services.dataplane.forget(canary.id)
     services.feed.publish(canary.id)
     return ended
