@@ -251,8 +251,7 @@ class Daemon:
         if up is not None:
             # What is taken after the samples are saved would be lost: workers keep it for the next life.
             up.services.dataplane.link.close()
-            with up.services.store.transaction():
-                up.services.dataplane.save()
+            up.services.dataplane.save()
 
     async def _down(self) -> _Up | None:
         """Ends the start, if it goes on, and then all that begins anything; what there is to end after that."""
