@@ -24,7 +24,14 @@ from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.tally import Tally
 from llmgwd.dataplane.totals import Totals
 from llmgwd.dataplane.workers import START_TIMEOUT_S, Workers
-from llmgwd.declare import check_engines_kept, declare, declared_models, engines_of
+from llmgwd.declare import (
+    check_engines_kept,
+    declare,
+    declared_models,
+    engines_of,
+    serve_declared,
+    write_down,
+)
 from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.fleet import Fleet
@@ -143,7 +150,7 @@ class Daemon:
         totals = Totals(anyio.current_time)
         # What each is given of a later one is called in no case before all are there.
         link = Link(link_path, lambda report: dataplane.take(report), totals, lambda *it: workers.take_listeners(*it))
-        workers = Workers(settings.gateway, link_path, self._state, records, version("llmgw"))
+        workers = Workers(settings.gateway, link_path, self._state, records, version("llmgw"), link.forget)
         notifier = Notifier(lambda: self._settings.notify)
         fleet = Fleet(self._state, tasks, records, lambda: dataplane.wish(), link.heard_at)
         dataplane = Dataplane(store, fleet, link, workers, tally, Bench(store.canaries))
@@ -176,6 +183,7 @@ class Daemon:
         workers.start(tasks, link)
         tasks.start_soon(_keep_on, records.keep_written)
         tasks.start_soon(_keep_on, dataplane.fulfil_wishes)
+        tasks.start_soon(_keep_on, dataplane.keep_saved)
         tasks.start_soon(_keep_on, notifier.deliver)
         tasks.start_soon(_keep_on, partial(keep_clean, services))
         tasks.start_soon(_keep_on, partial(keep_backed_up, database))
@@ -211,6 +219,7 @@ class Daemon:
                 check_engines_kept(engines, others)
                 wanted = declared_models(settings, engines, others)
                 keys = read_keys(settings.gateway.api_keys_file)
+                gone = write_down(up.services, wanted)
             except LlmgwError as error:
                 log.error("configuration not reloaded, nothing changed: %s", error.message)
                 return
@@ -218,7 +227,7 @@ class Daemon:
             up.services.engines = engines
             up.services.hub = _hub(settings)
             up.services.dataplane.key_hashes = keys
-            await declare(up.services, wanted, self._tasks)
+            await serve_declared(up.services, wanted, gone, self._tasks)
             log.info("configuration reloaded path=%s", self._config)
 
     async def stop(self) -> None:
@@ -233,8 +242,7 @@ class Daemon:
             await link.finish(drain_s)
             await up.workers.wait_ended(drain_s + STOP_GRACE_S, told)
             await up.services.fleet.stop_all()
-            with up.services.store.transaction():
-                up.services.dataplane.save()
+            up.services.dataplane.save()
 
     async def leave(self) -> None:
         """Ends the daemon alone: jobs stop where they are; gateway and replicas serve on for the next life."""
@@ -243,8 +251,7 @@ class Daemon:
         if up is not None:
             # What is taken after the samples are saved would be lost: workers keep it for the next life.
             up.services.dataplane.link.close()
-            with up.services.store.transaction():
-                up.services.dataplane.save()
+            up.services.dataplane.save()
 
     async def _down(self) -> _Up | None:
         """Ends the start, if it goes on, and then all that begins anything; what there is to end after that."""

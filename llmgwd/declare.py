@@ -71,11 +71,16 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
 
 
 async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.TaskGroup) -> None:
-    """Brings catalog and fleet to the declared models; one that did not change keeps its replicas.
+    """Brings catalog and fleet to the declared models. Raises LlmgwError, having changed nothing, as `write_down`."""
+    await serve_declared(services, wanted, write_down(services, wanted), tasks)
 
-    Returns when the routes are right. The old replicas of a changed model serve, in `tasks`, until its new ones do.
+
+def write_down(services: Services, wanted: list[Model]) -> list[Model]:
+    """Brings the catalog to the declared models; those that are gone from it.
+
+    Raises LlmgwError when it cannot be written: then nothing was changed.
     """
-    store, fleet = services.store, services.fleet
+    store = services.store
     present = {model.name: model for model in store.models.all() if model.declared}
     gone = [model for name, model in present.items() if name not in {each.name for each in wanted}]
     changed = [model for model in wanted if present.get(model.name) != model]
@@ -91,8 +96,25 @@ async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.Task
             events.append(services.log_event(CONFIG, what, model.name, before=before, after=model.origin.short))
     for event in events:
         services.announce(event)
+    return gone
+
+
+async def serve_declared(
+    services: Services, wanted: list[Model], gone: list[Model], tasks: anyio.abc.TaskGroup
+) -> None:
+    """Brings the fleet to what is written; one that did not change keeps its replicas.
+
+    Returns when the routes are right. The old replicas of a changed model serve, in `tasks`, until its new ones do.
+    What cannot be started or does not end is said and left: it holds nothing else up.
+    """
     for model in wanted:
-        # Its row may be the same while the engine that it names is another now.
-        ensure_served(services, model, tasks)
+        try:
+            # Its row may be the same while the engine that it names is another now.
+            ensure_served(services, model, tasks)
+        except LlmgwError as error:
+            log.error("declared model not started name=%s why=%s", model.name, error.message)
     await services.dataplane.publish()
-    await retire(services, [replica for model in gone for replica in fleet.of(model.name)])
+    try:
+        await retire(services, [replica for model in gone for replica in services.fleet.of(model.name)])
+    except LlmgwError as error:
+        log.error("a model that is declared no more was not ended why=%s", error.message)

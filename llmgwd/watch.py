@@ -33,29 +33,33 @@ class Door(Protocol):
 
 async def watch(services: Services, door: Door) -> None:
     """Looks every `canary.every`, and at once after a canary's bad answer, until cancelled."""
-    while True:
-        with anyio.move_on_after(services.settings.canary.every):
-            await services.dataplane.suspicion.wait()
-        services.dataplane.suspicion = anyio.Event()
-        await look(services, door)
-
-
-async def look(services: Services, door: Door) -> None:
-    """Judges each canary once, none waiting for another's end."""
-    now = services.now()
+    acted_on: set[str] = set()
     async with anyio.create_task_group() as tasks:
-        for canary in services.store.canaries.running():
-            if canary.phase is CanaryPhase.SERVING and canary.share > 0:
-                stable_down = not services.fleet.ready(canary.model)
-                slots = Slots(_slots(services, canary.name), _slots(services, canary.model))
-                services.dataplane.bench.close_looks(canary, now, stable_down=stable_down, slots=slots)
-            services.feed.publish(canary.id)
-            tasks.start_soon(_look_at, services, door, canary.id)
-        try:
-            with services.store.transaction():
-                services.dataplane.save()
-        except StoreError as error:
-            log.error("what was counted is not written, to be tried again why=%s", error.message)
+        while True:
+            with anyio.move_on_after(services.settings.canary.every):
+                await services.dataplane.suspicion.wait()
+            services.dataplane.suspicion = anyio.Event()
+            for canary in look(services):
+                if canary.id not in acted_on:
+                    # One that drains, for minutes perhaps, must not keep the others from being judged.
+                    acted_on.add(canary.id)
+                    tasks.start_soon(_look_at, services, door, canary.id, acted_on)
+
+
+def look(services: Services) -> list[Canary]:
+    """Closes the looks that are over, of all canaries that run, and gives these."""
+    now, canaries = services.now(), services.store.canaries.running()
+    for canary in canaries:
+        if canary.phase is CanaryPhase.SERVING and canary.share > 0:
+            stable_down = not services.fleet.ready(canary.model)
+            slots = Slots(_slots(services, canary.name), _slots(services, canary.model))
+            services.dataplane.bench.close_looks(canary, now, stable_down=stable_down, slots=slots)
+        services.feed.publish(canary.id)
+    try:
+        services.dataplane.save()
+    except StoreError as error:
+        log.error("what was counted is not written, to be tried again why=%s", error.message)
+    return canaries
 
 
 def _slots(services: Services, owner: str) -> int | None:
@@ -65,19 +69,23 @@ def _slots(services: Services, owner: str) -> int | None:
     return sum(known) if len(known) == len(each) else None
 
 
-async def _look_at(services: Services, door: Door, canary_id: str) -> None:
-    """Acts on the verdict or the plan, or goes on with a removal that left something."""
-    # Read anew: a verb may have changed it since the look began, and what is written back must not undo that.
-    canary = services.store.canaries.find(canary_id)
-    if canary is None or not canary.runs or services.store.jobs.of(canary.model) is not None:
-        return
+async def _look_at(services: Services, door: Door, canary_id: str, acted_on: set[str]) -> None:
+    """Acts on the verdict or the plan, or goes on with a removal that left something; then it is acted on no more."""
     try:
+        # Read anew: a verb may have changed it since the look began, and what is written back must not undo that.
+        canary = services.store.canaries.find(canary_id)
+        if canary is None or not canary.runs or services.store.jobs.of(canary.model) is not None:
+            return
         if canary.phase is CanaryPhase.REMOVING:
             await _go_on_removing(services, canary)
         elif canary.phase is CanaryPhase.SERVING:
             await _judge(services, door, canary)
     except LlmgwError as error:
-        log.error("canary not acted on, to be tried again model=%s why=%s", canary.model, error.message)
+        log.error("canary not acted on, to be tried again id=%s why=%s", canary_id, error.message)
+    except Exception:
+        log.exception("canary not acted on, to be tried again id=%s", canary_id)
+    finally:
+        acted_on.discard(canary_id)
 
 
 async def finish_removals(services: Services) -> None:

@@ -101,12 +101,16 @@ class Verbs:
         known = check_limits(request.limits)
         ignores = canary.ignores_load if request.ignore_load is None else request.ignore_load
         before = dict(services.dataplane.bench.limits(canary.id))
+        evidence, changed = services.dataplane.bench.with_limits(canary.id, known)
+        if not changed and ignores == canary.ignores_load:
+            return m.Done(f"{canary.name} has these limits already", canary_view(services, canary))
+        now = msgspec.structs.replace(canary, ignores_load=ignores)
+        # The evidence holds what came in reports whose numbers must be on disk no later.
+        services.dataplane.save()
         with services.store.transaction():
-            changed = services.dataplane.bench.change_limits(canary.id, known)
-            if not changed and ignores == canary.ignores_load:
-                return m.Done(f"{canary.name} has these limits already", canary_view(services, canary))
-            now = msgspec.structs.replace(canary, ignores_load=ignores)
             services.store.canaries.put(now)
+            if evidence is not None:
+                services.store.canaries.put_evidence(canary.id, evidence)
             event = services.log_event(
                 by,
                 EventKind.CANARY_LIMITS,
@@ -114,6 +118,8 @@ class Verbs:
                 before=", ".join(_words_of({name: before.get(name) for name in changed}, canary, now)),
                 after=", ".join(_words_of({name: known[name] for name in changed}, now, canary)),
             )
+        if evidence is not None:
+            services.dataplane.bench.replace(canary.id, evidence)
         services.feed.publish(canary.id)
         services.announce(event)
         judged_by = ", ".join(f"{name} {written(name, known[name])}" for name in changed)

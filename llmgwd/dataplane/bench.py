@@ -1,6 +1,7 @@
 """Where canaries are judged: each one's evidence, fed by the workers' looks, kept over restarts."""
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from datetime import datetime
 
 import msgspec
@@ -20,7 +21,7 @@ _COUNTS = tuple(field.name for field in msgspec.structs.fields(LookSample) if fi
 
 
 class Bench:
-    """Evidence in memory, written by `save`. A crash loses what came since the last look, which moves no weight."""
+    """Evidence in memory, written by `write`."""
 
     def __init__(self, canaries: Canaries) -> None:
         self._canaries = canaries
@@ -29,8 +30,7 @@ class Bench:
 
     def open(self, canary: str, limits: Mapping[str, float | None], look_s: float) -> None:
         """Begins a canary's evidence; to be called in the transaction that writes the canary."""
-        self._evidence[canary] = begin(limits, look_s=float(look_s))
-        self._canaries.put_evidence(canary, self._evidence[canary])
+        self._canaries.put_evidence(canary, begin(limits, look_s=float(look_s)))
 
     def add(self, looks: Iterable[LookSample]) -> set[str]:
         """Takes what workers counted; the canaries that gave a bad answer, which may be looked at at once."""
@@ -97,29 +97,36 @@ class Bench:
         evidence, decision = self._find(canary.id), self.decide(canary, now, min_age_s)
         return report(evidence, decision) if evidence and decision else None
 
-    def change_limits(self, canary: str, limits: Mapping[str, float | None]) -> tuple[str, ...]:
-        """The names of those that differ from what they were; to be called in a transaction."""
-        evidence = self._find(canary)
-        if evidence is None:
-            return ()
-        changed = change_limits(evidence, limits)
-        self._canaries.put_evidence(canary, evidence)
-        return changed
+    def with_limits(self, canary: str, limits: Mapping[str, float | None]) -> tuple[Evidence | None, tuple[str, ...]]:
+        """The evidence as these limits make it, to be written and then given to `replace`; the names that differ."""
+        evidence = deepcopy(self._find(canary))
+        return evidence, change_limits(evidence, limits) if evidence is not None else ()
+
+    def replace(self, canary: str, evidence: Evidence) -> None:
+        """Judges by this evidence from now on; to be called once what wrote it has committed."""
+        self._evidence[canary] = evidence
 
     def limits(self, canary: str) -> Mapping[str, float | None]:
         evidence = self._find(canary)
         return evidence.limits if evidence else {}
 
-    def save(self) -> None:
-        """Writes what changed; to be called in a transaction."""
+    def write(self) -> None:
+        """Writes what changed, in a transaction; `written` is to be called once that has committed."""
         for canary in self._unsaved:
             self._canaries.put_evidence(canary, self._evidence[canary])
+
+    def written(self) -> None:
+        """What changed is on disk."""
         self._unsaved.clear()
 
     def forget(self, canary: str) -> None:
-        """Saves, then drops an ended canary from memory; `report` reads it back."""
-        self.save()
+        """Drops an ended canary, whose evidence is written, from memory; `report` reads it back."""
         self._evidence.pop(canary, None)
+        self._unsaved.discard(canary)
+
+    def read(self, canary: str) -> None:
+        """Reads what is saved of a canary, unless it is in memory. Raises LlmgwError when it cannot be read."""
+        self._find(canary)
 
     def _known(self, canary: str) -> Evidence | None:
         """That of a canary that runs. One that has ended has none: its verdict is spoken, whatever comes late."""

@@ -16,11 +16,14 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import Replica
 from llmgwd.protocol.link import Report
+from llmgwd.store.database import StoreError
 from llmgwd.store.store import Store
 
 log = logging.getLogger(__name__)
 
 ACKNOWLEDGE_S = 5.0
+SAVE_EVERY_S = 0.5
+"""At most: as often as a worker reports."""
 
 
 def read_keys(path: Path | None) -> tuple[bytes, ...] | None:
@@ -55,20 +58,48 @@ class Dataplane:
         self._wanted = anyio.Event()
 
     def take(self, report: Report) -> None:
-        """What a worker counted."""
+        """What a worker counted. Raises LlmgwError, having taken nothing, when the database cannot be read."""
+        of_samples = {sample.canary for sample in report.samples if sample.canary}
+        for canary in of_samples | {each.canary for each in report.looks} | {each.canary for each in report.loads}:
+            # All that can fail comes first: the worker sends the whole report again.
+            self.tally.read(canary)
+            self.bench.read(canary)
         self.tally.add(report.samples)
         self.bench.add_loads(report.loads, report.samples)
         if self.bench.add(report.looks):
             self.suspicion.set()
 
     def save(self) -> None:
-        """Writes what was counted; to be called in a transaction."""
-        self.tally.save()
-        self.bench.save()
-        self._store.processes.save_reports(self.link.last_reports)
+        """Writes all that was counted and the numbers of the reports that it came in: all of it, or nothing.
+
+        Has a transaction of its own. Raises StoreError.
+        """
+        with self._store.transaction():
+            self.tally.write()
+            self.bench.write()
+            self._store.processes.save_reports(self.link.last_reports)
+        # After the commit: what could not be written is tried again.
+        self.tally.written()
+        self.bench.written()
+
+    async def keep_saved(self) -> None:
+        """Saves what workers counted as it comes and tells them then that they need not keep it, until cancelled."""
+        is_failing = False
+        while True:
+            await self.link.awaits_saving()
+            try:
+                self.save()
+                is_failing = False
+            except StoreError as error:
+                # They are told all the same: a worker that keeps a report says nothing newer, nor what drains.
+                if not is_failing:
+                    log.error("what was counted is not written, to be tried again why=%s", error.message)
+                is_failing = True
+            await self.link.acknowledge()
+            await anyio.sleep(SAVE_EVERY_S)
 
     def forget(self, canary: str) -> None:
-        """Saves and drops what was counted of a canary that ended; to be called in a transaction."""
+        """Drops what was counted of a canary; to be called once it is saved and the canary's end has committed."""
         self.tally.forget(canary)
         self.bench.forget(canary)
         self._withheld.discard(canary)
@@ -86,7 +117,11 @@ class Dataplane:
         while True:
             await self._wanted.wait()
             self._wanted = anyio.Event()
-            await self.publish()
+            try:
+                await self.publish()
+            except Exception:
+                self.wish()
+                raise
 
     async def publish(self) -> int:
         """Brings the present state into every worker; returns the table's version.

@@ -11,6 +11,7 @@ import anyio.abc
 import msgspec
 
 from llmgwd.dataplane.totals import Totals
+from llmgwd.domain.errors import LlmgwError
 from llmgwd.protocol.framing import FrameError, FrameReader, frame
 from llmgwd.protocol.link import (
     LINK_VERSION,
@@ -68,6 +69,8 @@ class Load:
 class Link:
     """Owns the link socket. `take` and `totals` get each sample once, however often a worker sends it.
 
+    A report that tells of a canary is acknowledged by `acknowledge`, once what was taken is saved; others at once.
+
     `take_listeners` gets a worker's pid and the file descriptors of its listening sockets, which are its to close.
     """
 
@@ -95,6 +98,8 @@ class Link:
         self._scope: anyio.CancelScope | None = None
         """Of `serve`; None before it."""
         self._is_closed = False
+        self._unsaved: dict[Worker, int] = {}
+        """The last report of each that was taken and not acknowledged, since it is to be saved first."""
 
     @property
     def workers(self) -> list[Worker]:
@@ -113,6 +118,22 @@ class Link:
         """Expects a worker of an earlier life, whose samples up to that report are saved."""
         self._greeted.add(pid)
         self._last_seq[worker] = last_report
+
+    def forget(self, worker: str, pid: int) -> None:
+        """That worker was seen to have ended."""
+        self._last_seq.pop(worker, None)
+        self._greeted.discard(pid)
+
+    async def awaits_saving(self) -> None:
+        """Waits until something was taken that is to be saved, then acknowledged."""
+        while not self._unsaved:
+            await self._next_change()
+
+    async def acknowledge(self) -> None:
+        """Tells workers that they need not keep what was taken until now."""
+        unsaved, self._unsaved = self._unsaved, {}
+        for worker, seq in unsaved.items():
+            await self._send(worker, ReportTaken(seq))
 
     async def serve(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Listens until `close`."""
@@ -247,10 +268,16 @@ class Link:
             pass
         except (FrameError, msgspec.ValidationError, msgspec.DecodeError) as error:
             log.error("a gateway worker does not speak the link protocol: %s", error)
+        except LlmgwError as error:
+            log.error("a gateway worker's report is not taken yet, it comes again why=%s", error.message)
+        except Exception:
+            # The worker connects anew and says it again; the daemon, and what it serves, goes on.
+            log.exception("a gateway worker was not understood")
         finally:
             _close_all(0, listeners)
             if worker is not None:
                 self._workers.discard(worker)
+                self._unsaved.pop(worker, None)
                 self._announce()
 
     async def _receive(
@@ -286,10 +313,19 @@ class Link:
         worker.lines = report.lines
         self._heard_at.update(dict.fromkeys(report.heard, anyio.current_time()))
         if report.seq > self._last_seq.get(worker.name, 0):
-            self._last_seq[worker.name] = report.seq
             self._take(report)
+            # Only what was taken is not taken again.
+            self._last_seq[worker.name] = report.seq
             self._totals.add(report.samples)
-        await self._send(worker, ReportTaken(report.seq))
+        if _is_saved(report):
+            self._unsaved[worker] = report.seq
+        else:
+            await self._send(worker, ReportTaken(report.seq))
+
+
+def _is_saved(report: Report) -> bool:
+    """Whether it tells of a canary, and so must outlive the daemon."""
+    return bool(report.looks or report.loads or any(sample.canary for sample in report.samples))
 
 
 def _close_all(_: int, descriptors: list[int]) -> None:

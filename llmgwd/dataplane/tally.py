@@ -9,7 +9,7 @@ from llmgwd.store.canaries import Canaries
 
 
 class Tally:
-    """Sums in memory, written to the store by `save`: a crash loses what came since, which moves no weight."""
+    """Sums in memory, written to the store by `write`."""
 
     def __init__(self, canaries: Canaries) -> None:
         self._canaries = canaries
@@ -22,7 +22,7 @@ class Tally:
             if not sample.canary or sample.apart:
                 continue
             key = (sample.canary, sample.arm)
-            self._load(sample.canary)
+            self.read(sample.canary)
             self._sums[key] = merged(self._sums[key], sample) if key in self._sums else sample
             self._unsaved.add(key)
 
@@ -33,24 +33,32 @@ class Tally:
             found = [sample for sample in self._canaries.samples(canary.id) if sample.arm is arm]
             if found:
                 return found[0]
-        self._load(canary.id)
+        self.read(canary.id)
         origin = canary.origin if arm is Arm.CANARY else canary.stable_origin
         empty = ArmSample(model=canary.model, arm=arm, revision=origin.short, canary=canary.id)
         return self._sums.get((canary.id, arm), empty)
 
-    def save(self) -> None:
-        """Writes what changed; to be called in a transaction."""
+    def write(self) -> None:
+        """Writes what changed, in a transaction; `written` is to be called once that has committed."""
         for canary, arm in self._unsaved:
             self._canaries.put_sample(canary, arm, self._sums[canary, arm])
+
+    def written(self) -> None:
+        """What changed is on disk. What came late of a canary that has ended is dropped from memory again."""
+        canaries = {canary for canary, _ in self._unsaved}
         self._unsaved.clear()
+        for each in canaries:
+            found = self._canaries.find(each)
+            if found is None or not found.runs:
+                self.forget(each)
 
     def forget(self, canary: str) -> None:
-        """Saves, then drops an ended canary from memory; `of` reads it back."""
-        self.save()
+        """Drops an ended canary, whose sums are written, from memory; `of` reads it back."""
         for arm in Arm:
             self._sums.pop((canary, arm), None)
 
-    def _load(self, canary: str) -> None:
+    def read(self, canary: str) -> None:
+        """Reads what is saved of a canary, unless it is in memory. Raises LlmgwError when it cannot be read."""
         if not any((canary, arm) in self._sums for arm in Arm):
             for sample in self._canaries.samples(canary):
                 self._sums[canary, sample.arm] = sample

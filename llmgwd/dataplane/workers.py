@@ -5,7 +5,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,14 +66,22 @@ class Workers:
     """
 
     def __init__(
-        self, settings: GatewaySettings, link: Path, state: Path, records: ProcessRecords, version: str
+        self,
+        settings: GatewaySettings,
+        link: Path,
+        state: Path,
+        records: ProcessRecords,
+        version: str,
+        ended: Callable[[str, int], None],
     ) -> None:
+        """`ended` is told the id and pid of a worker that was seen to have ended."""
         self._settings = settings
         self._link = link
         self._state = state
         self._log = state / "logs" / "gateway.log"
         self._records = records
         self._version = version
+        self._ended = ended
         self._places: dict[int, Worker] = {}
         """By number, those that run and belong here."""
         self._replaced: list[Worker] = []
@@ -232,6 +240,8 @@ class Workers:
 
     async def _end(self, worker: Worker) -> None:
         if await worker.process.end(END_GRACE_S):
+            self._handed_in.discard(worker.pid)
+            self._ended(worker.id, worker.pid)
             self._records.forget(worker.id)
         else:
             log.error("gateway worker does not end pid=%d", worker.pid)

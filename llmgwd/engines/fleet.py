@@ -69,13 +69,16 @@ class Fleet:
     def ready(self, owner: str) -> list[Replica]:
         return [replica for replica in self.of(owner) if replica.state is ReplicaState.READY]
 
-    def start(self, spec: ReplicaSpec, *, keep_trying: bool = False) -> Replica:
+    def new_id(self, spec: ReplicaSpec) -> str:
+        """For a replica that is to be written of before it is started."""
+        return f"{re.sub(r'[^A-Za-z0-9.-]', '_', spec.model)}-{secrets.token_hex(3)}"
+
+    def start(self, spec: ReplicaSpec, *, keep_trying: bool = False, replica_id: str | None = None) -> Replica:
         """Starts a replica and returns at once; `ensure_ready` waits for it.
 
         A first start that fails is final unless `keep_trying`; one that was ready is restarted whenever it ends.
         """
-        name = re.sub(r"[^A-Za-z0-9.-]", "_", spec.model)
-        replica_id = f"{name}-{secrets.token_hex(3)}"
+        replica_id = replica_id or self.new_id(spec)
         replica = Replica(replica_id, spec.model, spec, HOST, self._free_port(), self._logs / f"{replica_id}.log")
         replica.keep_trying = keep_trying
         self._begin(replica)

@@ -61,21 +61,24 @@ async def keep_clean(services: Services) -> None:
 
 async def clean_up(services: Services) -> None:
     """Removes what is not kept. Does nothing while there is a job: it may have fetched what no row names yet, or may be
-    undone to what no row names any more.
+    undone to what no row names any more. A job that is submitted meanwhile waits.
     """
-    if not services.store.jobs.unfinished():
-        _tell(await _remove(services, leftovers=False, dry_run=False))
+    async with services.cleaning:
+        # Under the lock: a job that is not seen here has not looked at what is on disk yet.
+        if not services.store.jobs.unfinished():
+            _tell(await _remove(services, leftovers=False, dry_run=False))
 
 
 async def prune(services: Services, *, dry_run: bool) -> Pruned:
     """Removes what is not kept, and what fetches that did not end have left. Raises LlmgwError while there is a job."""
-    if not dry_run and (job := next(iter(services.store.jobs.unfinished()), None)):
-        raise refused(
-            "job_running",
-            f"{job.id} may need weights that nothing refers to yet, so nothing can be removed now",
-            hint=f"follow it with `llmgw ctl jobs watch {job.id}`, then ask again",
-        )
-    removed = await _remove(services, leftovers=True, dry_run=dry_run)
+    async with services.cleaning:
+        if not dry_run and (job := next(iter(services.store.jobs.unfinished()), None)):
+            raise refused(
+                "job_running",
+                f"{job.id} may need weights that nothing refers to yet, so nothing can be removed now",
+                hint=f"follow it with `llmgw ctl jobs watch {job.id}`, then ask again",
+            )
+        removed = await _remove(services, leftovers=True, dry_run=dry_run)
     if not dry_run:
         _tell(removed)
     return Pruned([PrunedView(each.repo, each.sha, each.freed_bytes) for each in removed], dry_run)

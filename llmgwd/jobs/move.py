@@ -7,7 +7,7 @@ from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.succeed import start_missing, stop_old
 from llmgwd.jobs.take_out import retire
-from llmgwd.protocol.states import EventKind
+from llmgwd.protocol.states import EventKind, JobKind
 from llmgwd.protocol.views import EventView
 
 
@@ -46,19 +46,18 @@ async def replicas(run: Run) -> str:
     started = await start_missing(run)
     if not run.job.committed:
         with run.writing(committed=True):
-            pass
+            if run.job.kind is JobKind.ROLLBACK:
+                _remember_left(run)
     return f"started {started}, stopped {await stop_old(run)} old"
 
 
-async def replicas_rollback(run: Run) -> str:
-    """As an update's; once the weights are left, they are remembered (K10)."""
-    detail = await replicas(run)
+def _remember_left(run: Run) -> None:
+    """Writes that the model went back from these weights (K10); to be called in the transaction that commits it."""
     services, left = run.services, run.job.before
     assert left is not None
     if key := left.origin.key:
         why = f"{run.job.by} went back to {run.model.origin.short}"
         services.store.canaries.reject(left.name, *key, services.now(), why)
-    return detail
 
 
 def _outcome(run: Run) -> str:
@@ -92,4 +91,4 @@ def _put_back(services: Services, old: Model, why: str) -> EventView:
 
 
 UPDATE = Recipe((repository, weights, checksums, catalog_update, replicas), _outcome, undo)
-ROLLBACK = Recipe((catalog_rollback, replicas_rollback), _outcome, undo)
+ROLLBACK = Recipe((catalog_rollback, replicas), _outcome, undo)

@@ -83,9 +83,10 @@ async def canary(run: Run) -> str:
             ended=services.now(),
             reason=f"promoted by {run.job.by}",
         )
+        services.dataplane.save()
         with services.store.transaction():
             services.store.canaries.put(promoted)
-            services.dataplane.forget(ending.id)
+        services.dataplane.forget(ending.id)
         services.feed.publish(ending.id)
     return f"{canary_name(name)} is {name} now"
 

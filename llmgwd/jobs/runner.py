@@ -146,7 +146,8 @@ class Runner:
         """How the job ends; None when it was stopped on its way."""
         try:
             services, job = self._services, run.job
-            run.save(msgspec.structs.replace(job, state=JobState.RUNNING, started=job.started or services.now()))
+            async with services.cleaning:
+                run.save(msgspec.structs.replace(job, state=JobState.RUNNING, started=job.started or services.now()))
             return Ending(JobState.DONE, job.by, await self._steps(run))
         except Cancelled:
             return None

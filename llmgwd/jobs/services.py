@@ -51,6 +51,8 @@ class Services:
     """By canary id: held while it is being taken out."""
     unneeded: anyio.Event = field(default_factory=anyio.Event)
     """Set when there may be weights that nothing needs any more."""
+    cleaning: anyio.Lock = field(default_factory=anyio.Lock)
+    """Held while weights are being removed; no step of a job is taken meanwhile."""
     stopping: threading.Event = field(default_factory=threading.Event)
     """Set when the daemon stops: what blocks in a thread looks at it."""
 

@@ -13,8 +13,10 @@ async def give_share(
 ) -> Canary:
     """Returns the canary once every gateway worker follows; `progress` is the plan's, when that goes on with it.
 
-    Raises LlmgwError when the model has no canary that a share can be given to.
+    Where nothing differs nothing is written (K12). Raises LlmgwError when the model has no canary that a share
+    can be given to.
     """
+    event = None
     with services.store.transaction():
         canary = services.store.canaries.of(model)
         if canary is None:
@@ -22,12 +24,14 @@ async def give_share(
         if canary.phase not in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
             after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
         changed = msgspec.structs.replace(canary, share=percent, progress=progress or canary.progress)
-        services.store.canaries.put(changed)
-        event = services.log_event(
-            by, EventKind.CANARY_SHARE, model, before=f"{canary.share:g} %", after=f"{changed.share:g} %", why=why
-        )
+        if changed != canary:
+            services.store.canaries.put(changed)
+            event = services.log_event(
+                by, EventKind.CANARY_SHARE, model, before=f"{canary.share:g} %", after=f"{changed.share:g} %", why=why
+            )
     services.dataplane.withhold(changed.id, withheld=False)
     await services.dataplane.publish()
     services.feed.publish(changed.id)
-    services.announce(event)
+    if event is not None:
+        services.announce(event)
     return changed

@@ -1,5 +1,8 @@
 """Taking a canary out: share first, then drain, then stop and remove (K6)."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import msgspec
 
 from llmgwd.domain.canary import Canary, CanaryEvent, after
@@ -18,7 +21,7 @@ async def take_out(services: Services, canary_id: str, *, by: str, ending: Canar
     once, the second waits for the first. Raises LlmgwError when the canary cannot be taken out in its phase, or that
     says what is left when its removal failed; StoreError when nothing can be written, and gives it nothing even so.
     """
-    async with services.taking_out[canary_id]:
+    async with _alone(services, canary_id):
         canary = services.store.canaries.find(canary_id)
         assert canary is not None
         if not canary.runs and canary.phase is not CanaryPhase.PROMOTED:
@@ -42,6 +45,18 @@ async def take_out(services: Services, canary_id: str, *, by: str, ending: Canar
                 f"left: {left}",
                 hint=f"ask again with `llmgw ctl model abort {canary.model}`",
             ) from error
+
+
+@asynccontextmanager
+async def _alone(services: Services, canary_id: str) -> AsyncIterator[None]:
+    """While nobody else takes this canary out."""
+    lock = services.taking_out[canary_id]
+    try:
+        async with lock:
+            yield
+    finally:
+        if not lock.locked():  # else somebody who waited has it now
+            services.taking_out.pop(canary_id, None)
 
 
 async def _withheld(services: Services, canary: Canary, error: StoreError) -> StoreError:
@@ -90,9 +105,10 @@ def _given(canary: Canary) -> float:
 
 def _ended(services: Services, canary: Canary) -> Canary:
     ended = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.REMOVED), ended=services.now())
+    services.dataplane.save()
     with services.store.transaction():
         services.store.canaries.put(ended)
         services.store.models.delete(canary.name)
-        services.dataplane.forget(canary.id)
+    services.dataplane.forget(canary.id)
     services.feed.publish(canary.id)
     return ended

@@ -86,6 +86,8 @@ def _serve_meanwhile(services: Services, before: Model, job: Job) -> None:
     """Its job has moved the model and not arrived: what runs of the new weights is the job's, and may yet be ended."""
     old = [replica for replica in services.fleet.of(before.name) if replica.id in job.replaced]
     spec = services.spec(before)
-    started = [services.fleet.start(spec, keep_trying=True) for _ in range(before.replicas - len(old))]
-    replaced = (*job.replaced, *(replica.id for replica in started))
-    services.store.jobs.save(msgspec.structs.replace(job, replaced=replaced))
+    new = [services.fleet.new_id(spec) for _ in range(before.replicas - len(old))]
+    # Before they run: a job that does not know them would take them for its own new ones.
+    services.store.jobs.save(msgspec.structs.replace(job, replaced=(*job.replaced, *new)))
+    for replica in new:
+        services.fleet.start(spec, keep_trying=True, replica_id=replica)

@@ -73,12 +73,22 @@ class Connection(sqlite3.Connection):
     """Raises StoreError where it cannot write."""
 
     def execute(self, *args: Any) -> sqlite3.Cursor:
-        try:
+        with _in_words():
             return super().execute(*args)
-        except sqlite3.OperationalError as error:
-            if _takes_nothing(error):
-                raise StoreError(str(error)) from error
-            raise
+
+    def executemany(self, *args: Any) -> sqlite3.Cursor:
+        with _in_words():
+            return super().executemany(*args)
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if _takes_nothing(error):
+            raise StoreError(str(error)) from error
+        raise
 
 
 def _takes_nothing(error: sqlite3.Error) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.states import JobKind
 from tests.chaos.lane import Lane
-from tests.chaos.points import Point, points_of
+from tests.chaos.points import Point, Turn, points_of
 from tests.support.house import House
 from tests.support.local_hub import LocalHub
 
@@ -52,6 +52,7 @@ def run_lane(lane: Lane, kinds: tuple[JobKind, ...]) -> None:
         if lane.update(next_point(JobKind.UPDATE)) and todo.get(JobKind.ROLLBACK):
             lane.rollback(next_point(JobKind.ROLLBACK))
     kill_during_verbs(lane)
+    kill_during_turns(lane)
     kill_others(lane)
 
 
@@ -61,6 +62,14 @@ def kill_during_verbs(lane: Lane) -> None:
     for percent in (60.0, 0.0, 20.0):
         lane.verb(m.SetPercent("chat", percent), share=percent)
     lane.verb(m.Abort("chat"), share=None)
+
+
+def kill_during_turns(lane: Lane) -> None:
+    """Starts and stops that do not come to their end, with a canary at work."""
+    lane.canary(None)
+    for turn in Turn:
+        lane.turn(turn)
+    lane.abort()
 
 
 def kill_others(lane: Lane) -> None:

@@ -6,14 +6,16 @@ The point stands in the file that LLMGW_TEST_POINT names; the file is taken away
 import os
 import signal
 import sys
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from llmgwd import main
+from llmgwd import daemon, main
+from llmgwd.engines.fleet import Fleet
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Runner
 from llmgwd.protocol.states import StepState
-from tests.chaos.points import FILE_VARIABLE, VERB, Moment, Point
+from tests.chaos.points import FILE_VARIABLE, VERB, Moment, Point, Turn
 
 
 class Dying(Runner):
@@ -21,7 +23,6 @@ class Dying(Runner):
 
     def __init__(self, services: Any, *others: Any) -> None:
         super().__init__(services, *others)
-        self._file = Path(os.environ[FILE_VARIABLE])
         self._publish_routes, self._publish_job = services.dataplane.publish, services.feed.publish
         services.dataplane.publish, services.feed.publish = self._before_routes, self._before_publish
 
@@ -50,18 +51,44 @@ class Dying(Runner):
                 if step.state is StepState.RUNNING:
                     self._here(run, index, Moment.BEFORE_ROUTES)
         if not self._runs:
-            self._die_at(VERB)
+            _die_at(VERB)
         version: int = await self._publish_routes()
         return version
 
     def _here(self, run: Run, index: int, moment: Moment) -> None:
-        self._die_at(str(Point(run.job.kind, run.job.steps[index].name, moment)))
+        _die_at(str(Point(run.job.kind, run.job.steps[index].name, moment)))
 
-    def _die_at(self, here: str) -> None:
-        if self._file.exists() and self._file.read_text() == here:
-            self._file.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
+    def resume(self) -> None:
+        _die_at(Turn.RESUMING)
+        super().resume()
+        _die_at(Turn.RESUMED)
+
+    async def stop(self) -> None:
+        await super().stop()
+        _die_at(Turn.STOPPING)
+
+
+def _die_at(here: str) -> None:
+    file = Path(os.environ[FILE_VARIABLE])
+    if file.exists() and file.read_text() == here:
+        file.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _dies_after(owner: Any, name: str, here: Turn) -> None:
+    """The daemon dies once that function has done its work."""
+    act = getattr(owner, name)
+
+    @wraps(act)
+    async def dying(*args: Any) -> Any:
+        result = await act(*args)
+        _die_at(here)
+        return result
+
+    setattr(owner, name, dying)
 
 
 if __name__ == "__main__":
+    _dies_after(Fleet, "adopt", Turn.ADOPTED)
+    _dies_after(daemon, "declare", Turn.DECLARED)
     sys.exit(main.run(runner=Dying))

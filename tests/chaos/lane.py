@@ -16,7 +16,7 @@ from llmgwd.protocol import messages as m
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.views import JobView
 from tests.chaos.checks import broken_promises, pids_of, short
-from tests.chaos.points import FILE_VARIABLE, VERB, Point
+from tests.chaos.points import FILE_VARIABLE, VERB, Point, Turn
 from tests.support.house import REPO, House, wait_until
 from tests.support.load import Load
 from tests.support.toy_engine import Behaviour
@@ -94,6 +94,24 @@ class Lane:
         if self.share() != share:
             self.tally.broken.append(f"{request} was lost: the canary's share is {self.share()}")
         print(f"[{self.house.root.name}] killed during {type(request).__name__}", flush=True)
+
+    def turn(self, turn: Turn) -> None:
+        """Kills the daemon in the middle of a start or a stop; the next start has all as it was."""
+        daemon = self.house.process
+        assert daemon is not None
+        engines = self.house.engine_pids()
+        self._point_file.write_text(turn)
+        if turn is Turn.STOPPING:
+            daemon.terminate()
+        else:
+            daemon.kill()
+            daemon.wait()
+            self.house.launch()
+        self._dies(turn)
+        self.see(turn)
+        if self.house.engine_pids() != engines:
+            self.tally.broken.append(f"{turn}: replicas were started anew")
+        print(f"[{self.house.root.name}] killed when {turn}", flush=True)
 
     def share(self) -> float | None:
         """What the canary is given; None without one."""

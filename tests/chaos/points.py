@@ -11,6 +11,16 @@ VERB = "a verb without a job"
 """The point at which what such a verb changes is on disk, and the gateway does not follow it yet."""
 
 
+class Turn(StrEnum):
+    """The points at which a daemon is killed that is starting or stopping."""
+
+    ADOPTED = "what runs was found"
+    DECLARED = "the declared models are served"
+    RESUMING = "jobs are about to go on"
+    RESUMED = "jobs go on"
+    STOPPING = "jobs are left, nothing was ended"
+
+
 class Moment(StrEnum):
     BEFORE_INTENT = "before intent"
     AFTER_INTENT = "after intent"

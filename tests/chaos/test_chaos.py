@@ -9,7 +9,7 @@ import pytest
 from llmgwd.domain.jobs import STEPS
 from llmgwd.protocol.states import JobKind
 from tests.chaos.lane import Lane
-from tests.chaos.points import Moment, Point, points_of
+from tests.chaos.points import Moment, Point, Turn, points_of
 from tests.support.house import house_on
 
 
@@ -40,3 +40,11 @@ def test_a_canary_and_its_promotion_survive_the_end_of_the_daemon(lane: Lane, mo
     assert lane.tally.broken == []
     assert lane.tally.kills["daemon"] == 2
     assert lane.tally.ends["done"] == 2
+
+
+def test_starts_and_stops_that_are_cut_short_leave_what_serves_as_it_is(lane: Lane) -> None:
+    assert lane.canary(None)
+    for turn in Turn:
+        lane.turn(turn)
+    assert lane.tally.broken == []
+    assert lane.tally.kills["daemon"] == len(Turn)

@@ -62,7 +62,7 @@ def test_loads_are_measured_where_times_are_judged_and_survive_a_restart(tmp_pat
     assert canary == LoadFigures(in_flight=0.2, busy=0.05, tokens_per_s=20.0)
     assert stable == LoadFigures(in_flight=4.0, busy=1.0, tokens_per_s=20.0)
     with store.transaction():
-        bench.save()
+        bench.write()
     store.close()
     again = Store(tmp_path / "llmgw.db")
     assert Bench(again.canaries).load("c") == (canary, stable)
@@ -92,9 +92,21 @@ def test_what_comes_of_a_canary_that_ended_is_dropped(tmp_path: Path) -> None:
     store = Store(tmp_path / "llmgw.db")
     bench = opened(store)
     with store.transaction():
-        bench.forget("c")
         store.canaries.put(msgspec.structs.replace(CANARY, phase=CanaryPhase.ABORTED))
+    bench.forget("c")
     bench.add_loads([LoadSample("c", Arm.CANARY, FIRST, 30.0)], [ArmSample("chat", Arm.CANARY, "r", "c")])
     bench.add_loads([LoadSample("nobody", Arm.CANARY, FIRST, 30.0)], [])
     assert bench.load("c") == (LoadFigures(), LoadFigures())
+    store.close()
+
+
+def test_limits_that_could_not_be_written_are_not_judged_by(tmp_path: Path) -> None:
+    store = Store(tmp_path / "llmgw.db")
+    bench = opened(store)
+    evidence, changed = bench.with_limits("c", {"ttft": 50.0})
+    assert changed == ("ttft",)
+    assert evidence is not None
+    assert bench.limits("c")["ttft"] is None
+    bench.replace("c", evidence)
+    assert bench.limits("c")["ttft"] == 50.0
     store.close()

@@ -38,6 +38,13 @@ class Worker:
         return heard
 
 
+async def acknowledges(link: Link) -> None:
+    """In the place of what saves first."""
+    while True:
+        await link.awaits_saving()
+        await link.acknowledge()
+
+
 class Bench:
     """A link that listens, and what it took."""
 
@@ -60,6 +67,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     made = Bench(tmp_path)
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.link.serve)
+        tasks.start_soon(acknowledges, made.link)
         await made.link.push(Routes(0))
         yield made
         tasks.cancel_scope.cancel()

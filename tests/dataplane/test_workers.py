@@ -22,6 +22,7 @@ from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute
 from llmgwd.protocol.samples import ArmSample, Outcome
 from llmgwd.store.patient import PatientProcesses
 from llmgwd.store.store import Store
+from tests.dataplane.test_link import acknowledges
 from tests.gateway.answers import DONE, HELLO, ROLE, STOP, fails, says
 from tests.gateway.client import Client, ask, request
 from tests.gateway.upstream import Connection, Request, Script, Upstream
@@ -45,7 +46,7 @@ class Gateway:
         path = folder / "link.sock"
         self.link = Link(path, take, self.totals, lambda *handed: self.workers.take_listeners(*handed))
         settings = GatewaySettings(listen=Address("127.0.0.1", self.port), workers=workers, max_in_flight=64)
-        self.workers = Workers(settings, path, folder, PatientProcesses(self.store.processes), "1.0")
+        self.workers = Workers(settings, path, folder, PatientProcesses(self.store.processes), "1.0", self.link.forget)
         self.metrics = Metrics(self.totals, self.link)
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -65,6 +66,7 @@ async def gateway(folder: Path, workers: int, *routes: ModelRoute) -> AsyncItera
     made = Gateway(folder, workers)
     async with anyio.create_task_group() as tasks:
         await tasks.start(made.link.serve)
+        tasks.start_soon(acknowledges, made.link)
         await made.link.push(Routes(1, routes))
         made.workers.start(tasks, made.link)
         with anyio.fail_after(20):

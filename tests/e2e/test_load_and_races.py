@@ -100,11 +100,15 @@ def test_abort_and_promote_at_once_leave_one_story(house: House, turn: int) -> N
     house.ok("model", "canary", "chat", "--percent", "50")
     with load_on(house):
         verbs = [("model", "promote", "chat"), ("model", "abort", "chat"), ("model", "abort", "chat")]
-        in_parallel(house, *verbs[turn:], *verbs[:turn])
+        turned = [*verbs[turn:], *verbs[:turn]]
+        told = list(zip(turned, in_parallel(house, *turned), strict=True))
         wait_until(lambda: house.canary() is None and not house.json("status")["jobs"])
     phase = house.json("model", "canaries", "chat", "--ended")[0]["phase"]
     said = house.ask()[1]["choices"][0]["message"]["content"]
     assert (phase, said) in [("promoted", "the new words"), ("aborted", "the old words")]
+    # Whoever was told that it is done finds it so, and the others were told that it is not.
+    assert [result[0] == 0 for verb, result in told if "promote" in verb] == [phase == "promoted"], told
+    assert any(result[0] == 0 for verb, result in told if "abort" in verb) is (phase == "aborted"), told
     assert len(house.engine_pids()) == 1
     assert house.model()["ready"] == 1
 

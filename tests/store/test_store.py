@@ -162,6 +162,12 @@ def test_a_full_disk_is_said_in_words_and_nothing_was_changed(tmp_path: Path, st
     assert store.models.find("big") == big
 
 
+def test_many_rows_at_once_that_cannot_be_written_are_said_in_words_too(store: Store) -> None:
+    store._connection.execute("PRAGMA query_only = 1")
+    with pytest.raises(StoreError, match="readonly"):
+        store.processes.save_reports({"w0": 1})
+
+
 def test_somebody_else_who_holds_the_file_is_told_of(tmp_path: Path, store: Store) -> None:
     store._connection.execute("PRAGMA busy_timeout = 0")
     other = sqlite3.connect(tmp_path / "llmgw.db", isolation_level=None)

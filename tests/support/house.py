@@ -86,6 +86,11 @@ class House:
 
     def start(self) -> None:
         """Starts the daemon and waits until its control socket answers."""
+        self.launch()
+        wait_until(self._answers, what="the daemon answers; its log:\n" + self.log.read_text())
+
+    def launch(self) -> None:
+        """Starts the daemon, whatever comes of it."""
         self.config.write_text(yaml.safe_dump(self.settings))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -95,7 +100,6 @@ class House:
                 stderr=log,
                 cwd=self.root,
             )
-        wait_until(self._answers, what="the daemon answers; its log:\n" + self.log.read_text())
 
     def _answers(self) -> bool:
         assert self.process is not None
