@@ -87,6 +87,11 @@ class Bench:
         uneven = not canary.ignores_load and is_uneven(*figures(evidence.load))
         return decide(evidence, (now - since).total_seconds(), min_age_s=min_age_s, uneven_load=uneven)
 
+    def judged(self, canary: str) -> int:
+        """The canary's requests in looks that are closed."""
+        evidence = self._find(canary)
+        return evidence.seen if evidence else 0
+
     def load(self, canary: str) -> tuple[LoadFigures, LoadFigures]:
         """At what load the canary and stable were measured."""
         evidence = self._find(canary)

@@ -14,7 +14,7 @@ from llmgwd.domain.canary import Canary, CanaryEvent, after
 from llmgwd.domain.catalog import Model, Origin, candidate, moved, moved_back
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.jobs import Ending, Job, first_unfinished, planned
-from llmgwd.domain.plan import GiveShare, GiveUp, Plan, Progress, PromoteIt, next_move
+from llmgwd.domain.plan import GiveShare, GiveUp, Plan, Progress, PromoteIt, Standing, next_move
 from llmgwd.domain.recovery import Course, can_be_undone, course, served_meanwhile
 from llmgwd.protocol.states import CanaryPhase, JobKind, JobState, OnDeadline, StepState, VerdictState
 
@@ -129,8 +129,8 @@ class Story(RuleBasedStateMachine):
         self.serving.pop("chat-canary", None)
 
     @precondition(lambda self: self.job is None and self.canary is not None)
-    @rule(verdict=st.sampled_from(VerdictState), seconds=st.integers(1, 400))
-    def look(self, verdict: VerdictState, seconds: int) -> None:
+    @rule(verdict=st.sampled_from(VerdictState), seconds=st.integers(1, 400), judged=st.integers(0, 100))
+    def look(self, verdict: VerdictState, seconds: int, judged: int) -> None:
         self.now += timedelta(seconds=seconds)
         canary = self.canary
         assert canary is not None
@@ -139,8 +139,9 @@ class Story(RuleBasedStateMachine):
         if verdict is VerdictState.WORSE and canary.share > 0:
             self.take_out(canary, CanaryPhase.ROLLED_BACK)
             return
-        match next_move(canary.plan, canary.progress, verdict, self.now):
+        match next_move(canary.plan, canary.progress, Standing(verdict, canary.share, judged), self.now):
             case GiveShare(step, percent):
+                assert percent > canary.share > 0
                 progress = msgspec.structs.replace(canary.progress, step=step, step_since=self.now)
                 self.put(msgspec.structs.replace(canary, share=percent, progress=progress))
             case PromoteIt():

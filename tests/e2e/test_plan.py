@@ -33,9 +33,11 @@ def events(house: House, what: str) -> list[tuple[str, str, str, str]]:
 
 def test_steps_are_given_one_after_the_other_by_llmgw_and_the_last_waits_for_a_person(house: House) -> None:
     started(house, "--steps", "20,50,80", "--hold", "500ms")
-    assert canary(house)["share"] in (20, 50)
-    wait_until(lambda: canary(house)["share"] == 80)
-    wait_until(lambda: "waits for a person" in canary(house)["next"])
+    wait_until(lambda: canary(house)["next"] == "waits for 20 more judged canary requests, then 50 %")
+    assert canary(house)["share"] == 20
+    with load_on(house):
+        wait_until(lambda: canary(house)["share"] == 80)
+        wait_until(lambda: "waits for a person" in canary(house)["next"])
     given = [(by, before, after, why) for by, before, after, why in events(house, "canary_share") if by == "llmgw"]
     assert given == [("llmgw", "20 %", "50 %", "step 2 of 3"), ("llmgw", "50 %", "80 %", "step 3 of 3")]
 
