@@ -131,6 +131,24 @@ def _after_the_last(plan: Plan) -> str:
     return "then it is promoted when the verdict is fine" if plan.auto_promote else "then waits for a person"
 
 
+def given_by_hand(plan: Plan, progress: Progress | None, share: float, now: datetime, judged: int) -> Progress | None:
+    """After a person gave a share: a plan that would give another, or promote, is held, and goes on from there.
+
+    progress: None while the canary is prepared; judged: its requests that have been judged so far.
+    """
+    if len(plan.steps) == 1 and not plan.auto_promote:
+        return progress
+    step = sum(step <= share for step in plan.steps) - 1
+    paused_at = progress.paused_at if progress else None
+    return msgspec.structs.replace(
+        progress or Progress(since=now),
+        step=step,
+        step_since=now,
+        judged_before=judged,
+        paused_at=paused_at or now,
+    )
+
+
 def resumed(progress: Progress, now: datetime) -> Progress:
     """The time in the pause does not count towards the hold."""
     if progress.paused_at is None:

@@ -14,6 +14,7 @@ from llmgwd.domain.plan import (
     TellDeadline,
     Wait,
     check_plan,
+    given_by_hand,
     next_move,
     resumed,
 )
@@ -188,6 +189,35 @@ def test_a_pause_does_not_count_towards_the_hold(progress: Progress, held_since:
 
 def test_what_is_not_paused_is_not_changed_by_going_on() -> None:
     assert resumed(Progress(T0), at(50)) == Progress(T0)
+
+
+@pytest.mark.parametrize(("share", "step"), [(0, -1), (2, -1), (5, 0), (24, 0), (40, 1), (50, 2), (90, 2)])
+def test_a_share_by_a_person_holds_the_plan_which_goes_on_above_it(share: float, step: int) -> None:
+    by_hand = given_by_hand(STEPS, Progress(T0, 1, at(30), judged_before=20), share, at(40), 70)
+    assert by_hand == Progress(T0, step, at(40), judged_before=70, paused_at=at(40))
+    going_on = resumed(by_hand, at(100))
+    assert isinstance(next_move(STEPS, going_on, Standing(UNDECIDED, share, 200), at(129)), Wait)
+    after = next_move(STEPS, going_on, Standing(UNDECIDED, share, 90), at(130))
+    assert isinstance(after, Wait) if share in (0, 50, 90) else after == GiveShare(step + 1, STEPS.steps[step + 1])
+
+
+@pytest.mark.parametrize("plan", [STEPS, Plan((10,), auto_promote=True)], ids=["steps", "promotion"])
+@pytest.mark.parametrize("progress", [None, Progress(T0)], ids=["preparing", "serving"])
+def test_every_plan_that_would_act_is_held_by_a_persons_share(plan: Plan, progress: Progress | None) -> None:
+    held = given_by_hand(plan, progress, 0, at(1), 0)
+    assert held is not None
+    assert held.paused_at == at(1)
+
+
+def test_a_plan_of_one_share_has_nothing_to_hold() -> None:
+    assert given_by_hand(Plan((10,)), Progress(T0), 5, at(1), 0) == Progress(T0)
+    assert given_by_hand(Plan((10,)), None, 5, at(1), 0) is None
+
+
+def test_a_pause_that_has_begun_is_kept_by_a_persons_share() -> None:
+    held = given_by_hand(STEPS, Progress(T0, paused_at=at(1)), 5, at(3), 0)
+    assert held is not None
+    assert held.paused_at == at(1)
 
 
 @pytest.mark.parametrize(
