@@ -71,8 +71,9 @@ class Bench:
         if evidence is None:
             return
         looks = ripe(evidence, now.timestamp())
-        if looks:
-            settle(evidence, looks, look_at(evidence, now.timestamp()), stable_down=stable_down)
+        was_down = evidence.stable_down
+        settle(evidence, looks, look_at(evidence, now.timestamp()), stable_down=stable_down)
+        if looks or evidence.stable_down != was_down:
             self._unsaved.add(canary.id)
         judged_from = None if evidence.stable_down else evidence.warm_from
         if add_up(evidence.load, now.timestamp(), evidence.look_s, judged_from, slots):

@@ -165,8 +165,18 @@ def check_plan(plan: Plan, *, of_steps: bool = True) -> None:
         if not after > before:
             raise unusable("bad_steps", f"steps must rise, and {after:g} does not come after {before:g}")
     for step in plan.steps if of_steps else ():
-        if not 0 < step <= 100:
-            raise unusable("bad_steps", f"a step of {step:g} % is not possible: give percents above 0, up to 100")
+        if not 0 < step < 100:
+            raise unusable(
+                "bad_steps",
+                f"a step of {step:g} % is not possible: give percents above 0 and below 100, at which nothing is left "
+                "to compare with; after the last step comes the promotion",
+            )
+    if plan.auto_promote and plan.steps[-1] >= 100:
+        raise unusable(
+            "bad_percent",
+            "a canary that has 100 % of the requests cannot be found fine, as nothing is left to compare with: give "
+            "--auto-promote a share below 100",
+        )
     for name, seconds in (("hold", plan.hold_s), ("deadline", plan.deadline_s)):
         if seconds is not None and not 0 <= seconds < float("inf"):
             raise unusable(f"bad_{name}", f"a {name} of {seconds:g} s is not possible")

@@ -29,6 +29,7 @@ class Wait(StrEnum):
     AGE = "age"
     LOAD = "load"
     STABLE = "stable"
+    SHARE = "share"
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def _waits(evidence: Evidence, young: bool, uneven_load: bool) -> tuple[Wait, ..
         waits.append(Wait.LOAD)
     if evidence.stable_down:
         waits.append(Wait.STABLE)
+    elif evidence.has_all:
+        waits.append(Wait.SHARE)
     return tuple(waits)
 
 

@@ -142,7 +142,9 @@ class Evidence:
     """Of those: the ones of a kind whose answers never have text."""
     load: Load = field(default_factory=Load)
     stable_down: bool = False
-    """Whether the last closed look was judged absolutely."""
+    """Whether stable was down at the last look."""
+    has_all: bool = False
+    """Whether the canary had all requests in the last look that was closed."""
 
 
 def begin(

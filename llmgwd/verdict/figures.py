@@ -10,7 +10,7 @@ from llmgwd.verdict.evidence import SHARES, Evidence, Pair, Side, not_bet_on
 from llmgwd.verdict.limits import Metric, limit_of
 from llmgwd.verdict.pace import pace
 from llmgwd.verdict.scale import spread_quantile
-from llmgwd.verdict.settle import HITS
+from llmgwd.verdict.settle import HITS, speaks_alone
 
 WITHIN = "within"
 OFF = "off"
@@ -92,7 +92,7 @@ def _with_open(evidence: Evidence, metric: Metric, closed: Pair) -> Pair:
     pair.add(closed)
     if metric in SHARES:
         for look in not_bet_on(evidence):
-            if 0.0 < look.share < 1.0:
+            if 0.0 < look.share < 1.0 or speaks_alone(metric, look.share):
                 pair.add(Pair(_side(metric, look.canary), _side(metric, look.stable)))
     return pair
 

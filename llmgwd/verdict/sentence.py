@@ -56,11 +56,8 @@ def _compared(evidence: Evidence, shown: MetricFigures) -> str:
         ours = (
             f"{shown.canary_hits:,} of {shown.canary_n:,} canary {_WERE[shown.metric]} ({_percent(shown.canary_value)})"
         )
-        if evidence.stable_down:
-            return (
-                f"{ours}; stable was down, so the canary is judged on its own, and {limit} above none; if one and the "
-                "same outage took both, start it again with --again"
-            )
+        if shown.metric is Metric.BAD_ANSWERS and (evidence.stable_down or evidence.has_all):
+            return f"{ours}; {_alone(evidence, limit)}"
         return (
             f"{ours} against {shown.stable_hits:,} of {shown.stable_n:,} on stable ({_percent(shown.stable_value)}); "
             f"the difference is {_between(shown.low, shown.high, _points)}, {limit}"
@@ -70,6 +67,18 @@ def _compared(evidence: Evidence, shown: MetricFigures) -> str:
     return (
         f"{WORDS[shown.metric]} {ours} on {shown.canary_n:,} canary answers against {theirs} on {shown.stable_n:,} "
         f"of stable ({ratio}, {_between(low, high, _times)}; {limit})"
+    )
+
+
+def _alone(evidence: Evidence, limit: str) -> str:
+    """Why bad answers are not compared, and what they are held to."""
+    known = evidence.shares[Metric.BAD_ANSWERS].known_centre
+    bar = f"{limit} above {'none' if known is None else f'the {_percent(known)} that stable had before'}"
+    if not evidence.stable_down:
+        return f"it had all requests, so it is judged on its own, and {bar}"
+    return (
+        f"stable was down, so the canary is judged on its own, and {bar}; if one and the same outage took both, start "
+        "it again with --again"
     )
 
 
@@ -130,6 +139,8 @@ def _waits_for(evidence: Evidence, wait: Wait) -> str:
             return "it has not served long enough"
         case Wait.STABLE:
             return "stable is down, so there is nothing to compare with"
+        case Wait.SHARE:
+            return "it has all requests, so there is nothing to compare with: it is judged once it has fewer"
         case Wait.LOAD:
             canary, stable = load_figures(evidence.load)
             return (

@@ -8,7 +8,7 @@ from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.evidence import SHARES, TIMES, WARM_UP, Evidence, OpenLook, Side, side_of
 from llmgwd.verdict.limits import Metric
 from llmgwd.verdict.scale import steps_within
-from llmgwd.verdict.shares import LEAST_STABLE, ODDS, ShareBets, absolute_bets, share_bets, share_logs
+from llmgwd.verdict.shares import DOWN, LEAST_STABLE, ODDS, ShareBets, absolute_bets, share_bets, share_logs
 from llmgwd.verdict.times import RANK_ODDS, TAIL_ODDS, Ranks, rank_logs, tail_logs
 
 RATE_LOOKS = 60.0
@@ -29,13 +29,14 @@ TIMES_OF: Mapping[Metric, Callable[[ArmCounts], dict[int, int]]] = {
 
 
 def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stable_down: bool = False) -> None:
-    """Closes `looks`, which must be among `evidence.open`, in the order given.
+    """Closes `looks`, which must be among `evidence.open`, in the order given. None: tells whether stable is down.
 
     now_look: the newest look that can hold a request by now; stable_down: stable has no ready replica.
     """
     if evidence.ended >= WARM_UP:
         # The smaller, lest a clock that is set back leaves times unjudged until it has caught up.
         evidence.warm_from = min(now_look + 1, evidence.warm_from or now_look + 1)
+    _tell_whether_down(evidence, stable_down)
     for look in looks:
         evidence.open.remove(look)
         evidence.rate += (look.canary.ended - evidence.rate) / RATE_LOOKS
@@ -48,7 +49,6 @@ def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stab
 def _put_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     """Keeps a look without a canary request for the next that has one: on its own it moves next to nothing."""
     aside = evidence.aside
-    _tell_whether_down(evidence, stable_down)
     # Far apart also in the other direction: the clock was set back.
     if aside and (aside.share != look.share or abs(look.number - aside.number) >= LONGEST_ASIDE):
         _close(evidence, aside, stable_down)
@@ -70,8 +70,7 @@ def _with_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> OpenLo
 
 
 def _tell_whether_down(evidence: Evidence, stable_down: bool) -> None:
-    lately = evidence.shares[Metric.BAD_ANSWERS].lately.value
-    evidence.stable_down = stable_down or lately > 0.5
+    evidence.stable_down = stable_down or evidence.shares[Metric.BAD_ANSWERS].lately.value > DOWN
 
 
 def _is_warm(evidence: Evidence, look: OpenLook) -> bool:
@@ -82,42 +81,64 @@ def _close(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     comparable = 0.0 < look.share < 1.0
     if comparable:
         evidence.share = look.share
+    evidence.has_all = look.share >= 1.0
     _tell_whether_down(evidence, stable_down)
     for metric in SHARES:
-        _close_share(evidence, metric, look, comparable)
+        if comparable or speaks_alone(metric, look.share):
+            _close_share(evidence, metric, look)
+    _learn(evidence, look, stable_down)
     warm = _is_warm(evidence, look)
     for metric in TIMES:
         _close_times(evidence, metric, look, comparable and warm and not evidence.stable_down)
     evidence.seen += look.canary.ended
 
 
+def _learn(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
+    """Of stable; what it does while it is down is not what the canary is to be held to."""
+    for metric in SHARES:
+        evidence.shares[metric].notice(HITS[metric](look.stable), look.stable.ended)
+    if stable_down or evidence.shares[Metric.BAD_ANSWERS].lately.value > DOWN:
+        return
+    for metric in SHARES:
+        evidence.shares[metric].learn(HITS[metric](look.stable), look.stable.ended)
+
+
+def speaks_alone(metric: Metric, share: float) -> bool:
+    """Whether the metric is judged though the canary has all requests: else one that is down would stay."""
+    return share >= 1.0 and metric is Metric.BAD_ANSWERS
+
+
 def bets_on(evidence: Evidence, metric: Metric, share: float) -> ShareBets | None:
     """The bets on a yes/no metric, as long as nothing new is learnt; None: nothing to bet on."""
     points = evidence.limits[metric]
-    if points is None or not 0.0 < share < 1.0:
+    if points is None or share <= 0.0:
         return None
-    if evidence.stable_down:
-        # How often answers are long or refused depends on what is asked: without stable there is nothing to hold to.
-        return absolute_bets(points / 100.0) if metric is Metric.BAD_ANSWERS else None
     record = evidence.shares[metric]
+    if evidence.stable_down or share >= 1.0:
+        # How often answers are long or refused depends on what is asked: without stable there is nothing to hold to.
+        if metric is not Metric.BAD_ANSWERS:
+            return None
+        return absolute_bets((record.known_centre or 0.0) + points / 100.0)
     if metric is not Metric.BAD_ANSWERS and record.seen < LEAST_STABLE:
         return None
     return share_bets(share, record.centre, points / 100.0)
 
 
-def _close_share(evidence: Evidence, metric: Metric, look: OpenLook, comparable: bool) -> None:
+def _close_share(evidence: Evidence, metric: Metric, look: OpenLook) -> None:
     hits = HITS[metric]
     canary, stable = (hits(look.canary), look.canary.ended), (hits(look.stable), look.stable.ended)
-    if comparable:
-        life = evidence.life[metric]
-        for side, (bad, requests) in ((life.canary, canary), (life.stable, stable)):
-            side.hits += bad
-            side.n += requests
-        bets = bets_on(evidence, metric, look.share) if metric in evidence.wealth else None
-        if bets:
-            growth = _bet(evidence, metric, ODDS, *share_logs(bets, canary, stable))
-            evidence.runs[metric].add(look.number, growth, Side(canary[1], canary[0]), Side(stable[1], stable[0]))
-    evidence.shares[metric].learn(*stable)
+    life = evidence.life[metric]
+    for side, (bad, requests) in ((life.canary, canary), (life.stable, stable)):
+        side.hits += bad
+        side.n += requests
+    bets = bets_on(evidence, metric, look.share) if metric in evidence.wealth else None
+    if bets:
+        against, behind = share_logs(bets, canary, stable)
+        if not bets.ratio:
+            # Without a comparison it can lose what speaks for it, and win nothing.
+            behind = [min(0.0, log) for log in behind]
+        growth = _bet(evidence, metric, ODDS, against, behind)
+        evidence.runs[metric].add(look.number, growth, Side(canary[1], canary[0]), Side(stable[1], stable[0]))
 
 
 def _close_times(evidence: Evidence, metric: Metric, look: OpenLook, judged: bool) -> None:

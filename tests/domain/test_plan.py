@@ -227,6 +227,7 @@ def test_a_pause_that_has_begun_is_kept_by_a_persons_share() -> None:
         (Plan((50, 25)), "must rise"),
         (Plan((0, 5)), "step of 0 %"),
         (Plan((5, 101)), "step of 101 %"),
+        (Plan((5, 50, 100)), "step of 100 %.*nothing is left to compare with"),
         (Plan((5,), hold_s=-1), "hold of -1"),
         (Plan((5,), deadline_s=float("nan")), "deadline of nan"),
     ],
@@ -234,3 +235,9 @@ def test_a_pause_that_has_begun_is_kept_by_a_persons_share() -> None:
 def test_plans_that_cannot_be_carried_out(plan: Plan, says: str) -> None:
     with pytest.raises(LlmgwError, match=says):
         check_plan(plan)
+
+
+def test_all_requests_can_be_given_but_not_with_a_promotion_that_waits_for_a_comparison() -> None:
+    check_plan(Plan((100,)), of_steps=False)
+    with pytest.raises(LlmgwError, match="cannot be found fine"):
+        check_plan(Plan((100,), auto_promote=True), of_steps=False)
