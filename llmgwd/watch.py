@@ -112,7 +112,7 @@ async def _judge(services: Services, door: Door, canary: Canary) -> None:
         case GiveShare(step, percent):
             progress = msgspec.structs.replace(canary.progress, step=step, step_since=now, judged_before=judged)
             why = f"step {step + 1} of {len(canary.plan.steps)}"
-            await give_share(services, canary.model, percent, by=LLMGW, why=why, progress=progress)
+            await give_share(services, canary.model, percent, by=LLMGW, why=why, progress=progress, is_plans=True)
         case PromoteIt():
             await door.promote(m.Promote(canary.model), LLMGW)
         case GiveUp():

@@ -51,6 +51,8 @@ def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, un
     its times speak against it only.
     """
     absent = _absent(evidence)
+    if evidence.final:
+        return Decision(State.WORSE, blamed=evidence.final.blamed, absent=absent)
     present = {metric: _present(evidence, metric) for metric in evidence.wealth}
     # The budgets of all metrics add up to 1, so their sum is one wealth that starts at 1.
     if math.fsum(present.values()) >= 1.0 / evidence.alpha:

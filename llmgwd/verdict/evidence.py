@@ -90,6 +90,14 @@ class Run:
 
 
 @dataclass
+class Final:
+    """A verdict of worse, as it was spoken."""
+
+    blamed: Metric
+    sentence: str
+
+
+@dataclass
 class OpenLook:
     """What both arms did so far with the requests that arrived in one look under one share."""
 
@@ -143,6 +151,8 @@ class Evidence:
     load: Load = field(default_factory=Load)
     stable_down: bool = False
     """Whether stable was down at the last look."""
+    final: Final | None = None
+    """Set once the canary was found worse: that is final, whatever comes later."""
     has_all: bool = False
     """Whether the canary had all requests in the last look that was closed."""
 
