@@ -142,6 +142,8 @@ class Evidence:
     """Canary requests a look, lately."""
     canary_keys: int = 0
     stable_keys: int = 0
+    left_out: list[int] = field(default_factory=lambda: [0, 0])
+    """Requests of sessions that had more than count, canary and stable."""
     cancelled: list[int] = field(default_factory=lambda: [0, 0])
     """Requests whose client left, canary and stable."""
     arrived: list[int] = field(default_factory=lambda: [0, 0])
@@ -182,6 +184,7 @@ def add_canary(evidence: Evidence, look: int, share: float, counts: ArmCounts) -
     # A client that gave up waiting has shown as much as an answer: else one that hangs would warm up for ever.
     evidence.ended += counts.ended + counts.cancelled
     evidence.canary_keys += counts.keys
+    evidence.left_out[0] += counts.left_out
     evidence.cancelled[0] += counts.cancelled
     evidence.arrived[0] += counts.arrived
     evidence.textless[0] += counts.textless
@@ -191,6 +194,7 @@ def add_stable(evidence: Evidence, look: int, share: float, counts: ArmCounts) -
     """The same for stable's requests while the model has the canary."""
     _open(evidence, look, share).stable.add(counts)
     evidence.stable_keys += counts.keys
+    evidence.left_out[1] += counts.left_out
     evidence.cancelled[1] += counts.cancelled
     evidence.arrived[1] += counts.arrived
     evidence.textless[1] += counts.textless

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from llmgwd.verdict.counts import MOST_PER_KEY
 from llmgwd.verdict.decision import Decision, State, Wait
 from llmgwd.verdict.evidence import SHARES, WARM_UP, Evidence
 from llmgwd.verdict.figures import ABSENT, OFF, MetricFigures, Need
@@ -47,7 +48,20 @@ def _worse(evidence: Evidence, shown: MetricFigures) -> str:
     if evidence.canary_keys:
         keys = evidence.canary_keys
         parts.append(f"; in {keys:,} session{_s(keys)} on the canary and {evidence.stable_keys:,} on stable")
+    if left_out := _left_out(evidence):
+        parts.append(f"; {left_out}")
     return "".join(parts)
+
+
+def _left_out(evidence: Evidence) -> str:
+    """How many requests of busy sessions were not counted; empty when none."""
+    ours, theirs = evidence.left_out
+    if not ours and not theirs:
+        return ""
+    return (
+        f"not counted are {ours:,} canary and {theirs:,} stable request{_s(theirs)}, beyond the first {MOST_PER_KEY} "
+        "an hour of one session"
+    )
 
 
 def _compared(evidence: Evidence, shown: MetricFigures) -> str:
@@ -120,6 +134,8 @@ def _undecided(evidence: Evidence, decision: Decision, figures: Sequence[MetricF
         parts.append(
             f"no canary answer has shown a {' or '.join(WORDS[metric] for metric in missing)}; where none can, {off}"
         )
+    if left_out := _left_out(evidence):
+        parts.append(left_out)
     parts.extend(_waits_for(evidence, wait) for wait in decision.waits)
     return "; ".join(parts)
 

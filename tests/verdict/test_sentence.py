@@ -55,6 +55,16 @@ def test_sessions_are_told() -> None:
     )
 
 
+def test_requests_of_busy_sessions_that_are_not_counted_are_told() -> None:
+    canary = Canary()
+    add_canary(canary.evidence, 0, 0.1, ArmCounts(left_out=980))
+    add_stable(canary.evidence, 0, 0.1, ArmCounts(left_out=3))
+    said = "not counted are 980 canary and 3 stable requests, beyond the first 20 an hour of one session"
+    canary.serves(STABLE, STABLE)
+    assert said in report(canary.evidence, canary.asked()).sentence
+    assert said in explained(canary, State.WORSE, Arm(bad=1.0)).sentence
+
+
 def test_undecided_says_what_is_open_and_how_much_is_needed() -> None:
     canary = Canary()
     canary.serves(STABLE, STABLE)
