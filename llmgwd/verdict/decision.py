@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from llmgwd.verdict.evidence import SHARES, Evidence, not_bet_on
+from llmgwd.verdict.evidence import SHARES, Evidence, not_bet_on, promote_alpha
 from llmgwd.verdict.limits import Metric, limit_of
 from llmgwd.verdict.settle import HITS, bets_on
 from llmgwd.verdict.shares import ODDS, early_logs
@@ -59,13 +59,14 @@ def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, un
         against = {metric: wealth for metric, wealth in present.items() if _enough(evidence, metric)}
         if math.fsum(against.values()) >= 1.0 / evidence.alpha:
             return Decision(State.WORSE, blamed=max(against, key=against.__getitem__), absent=absent)
-    needed = math.log(1.0 / evidence.alpha_promote)
     judged = {metric: wealth for metric, wealth in evidence.wealth.items() if metric not in absent}
     uneven_load = uneven_load and any(metric not in SHARES for metric in judged)
     unsure = tuple(
         metric
         for metric, wealth in judged.items()
-        if not wealth.is_behind(needed) or present[metric] > wealth.spent or (uneven_load and metric not in SHARES)
+        if not wealth.is_behind(-math.log(promote_alpha(evidence, metric)))
+        or present[metric] > wealth.spent
+        or (uneven_load and metric not in SHARES)
     )
     waits = _waits(evidence, age_s < min_age_s, uneven_load)
     if unsure or waits or not judged:
@@ -114,7 +115,7 @@ def _present(evidence: Evidence, metric: Metric) -> float:
 def _early_hits(evidence: Evidence, metric: Metric) -> int:
     """The canary's in looks that are still open."""
     hits = HITS[metric]
-    return sum(hits(look.canary) for look in evidence.open)
+    return sum(hits(look.canary) for look in evidence.open if metric not in look.not_for)
 
 
 def _early(evidence: Evidence, metric: Metric) -> float:
@@ -124,7 +125,7 @@ def _early(evidence: Evidence, metric: Metric) -> float:
     logs = [0.0] * len(stakes)
     for look in not_bet_on(evidence):
         bets = bets_on(evidence, metric, look.share)
-        if bets is None:
+        if bets is None or metric in look.not_for:
             continue
         hits = HITS[metric]
         canary = (hits(look.canary), look.canary.ended + look.canary.running)

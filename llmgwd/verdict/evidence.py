@@ -4,6 +4,7 @@ Plain data of constant size, one for a canary's whole life; it is stored with th
 the error budget. New weights are a new life and begin with new evidence.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -107,6 +108,8 @@ class OpenLook:
     """Of requests that go to the canary, 0–1."""
     canary: ArmCounts = field(default_factory=ArmCounts)
     stable: ArmCounts = field(default_factory=ArmCounts)
+    not_for: list[Metric] = field(default_factory=list)
+    """Metrics whose limit was changed when something of it was known already: it is not bet on by them."""
 
 
 @dataclass
@@ -120,6 +123,8 @@ class Evidence:
     wealth: dict[Metric, Wealth] = field(default_factory=dict)
     budgets: dict[Metric, float] = field(default_factory=dict)
     """The budget each metric was given last; kept while its limit is off."""
+    alphas_promote: dict[Metric, float] = field(default_factory=dict)
+    """Of those whose limit was changed, what is left of `alpha_promote`."""
     shares: dict[Metric, ShareRecord] = field(default_factory=dict)
     times: dict[Metric, TimesRecord] = field(default_factory=dict)
     guards: dict[Metric, Guard] = field(default_factory=dict)
@@ -203,8 +208,8 @@ def add_stable(evidence: Evidence, look: int, share: float, counts: ArmCounts) -
 def change_limits(evidence: Evidence, limits: Limits) -> tuple[str, ...]:
     """Puts `limits` (only those named) on a running canary and returns the names of those that differ.
 
-    Evidence against a limit says nothing about another: a changed one begins anew, with half of its error budget, so
-    that changing it again and again gains nothing.
+    Evidence against a limit says nothing about another: a changed one begins anew, with half of both its error budgets,
+    so that changing it again and again gains nothing; and with the next look, since who changes it has seen this one.
     """
     new = complete({**evidence.limits, **limits})
     changed = tuple(name for name in new if new[name] != evidence.limits[name])
@@ -219,8 +224,19 @@ def change_limits(evidence: Evidence, limits: Limits) -> tuple[str, ...]:
             budget = evidence.budgets.get(metric, fresh[metric]) / 2
             evidence.budgets[metric] = budget
             evidence.wealth[metric] = Wealth(budget, since=evidence.seen)
+            alpha = promote_alpha(evidence, metric) / 2
+            evidence.alphas_promote[metric] = alpha
+            evidence.wealth[metric].highest += math.log(evidence.alpha_promote / alpha)
+        for look in not_bet_on(evidence):
+            if metric not in look.not_for:
+                look.not_for.append(metric)
     evidence.limits = new
     return changed
+
+
+def promote_alpha(evidence: Evidence, metric: Metric) -> float:
+    """Most a canary beyond this limit has of a chance to be found within it."""
+    return evidence.alphas_promote.get(metric, evidence.alpha_promote)
 
 
 def ripe(evidence: Evidence, now_s: float) -> list[OpenLook]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from llmgwd.verdict import intervals
 from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.decision import Decision, State
-from llmgwd.verdict.evidence import SHARES, Evidence, Pair, Side, not_bet_on
+from llmgwd.verdict.evidence import SHARES, Evidence, Pair, Side, not_bet_on, promote_alpha
 from llmgwd.verdict.limits import Metric, limit_of
 from llmgwd.verdict.pace import pace
 from llmgwd.verdict.scale import spread_quantile
@@ -70,7 +70,7 @@ def need(evidence: Evidence, decision: Decision) -> Need:
         growth = pace(evidence, metric)
         if growth is None or growth <= 0.0:
             return Need(None, None)
-        missing = math.log(1.0 / evidence.alpha_promote) - evidence.wealth[metric].log_behind
+        missing = math.log(1.0 / promote_alpha(evidence, metric)) - evidence.wealth[metric].log_behind
         most = max(most, missing / growth)
     requests = _rounded(most)
     return Need(requests, requests / evidence.rate * evidence.look_s if evidence.rate > 0.0 else None)

@@ -50,7 +50,7 @@ def _put_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     """Keeps a look without a canary request for the next that has one: on its own it moves next to nothing."""
     aside = evidence.aside
     # Far apart also in the other direction: the clock was set back.
-    if aside and (aside.share != look.share or abs(look.number - aside.number) >= LONGEST_ASIDE):
+    if aside and (not _are_alike(aside, look) or abs(look.number - aside.number) >= LONGEST_ASIDE):
         _close(evidence, aside, stable_down)
         aside = None
     if aside:
@@ -60,13 +60,17 @@ def _put_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
 
 
 def _with_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> OpenLook:
-    """The look with what was put aside; under another share that is closed by itself."""
+    """The look with what was put aside; where that was split or is judged otherwise, it is closed by itself."""
     aside, evidence.aside = evidence.aside, None
-    if aside and aside.share == look.share and _is_warm(evidence, aside) == _is_warm(evidence, look):
+    if aside and _are_alike(aside, look) and _is_warm(evidence, aside) == _is_warm(evidence, look):
         look.stable.add(aside.stable)
     elif aside:
         _close(evidence, aside, stable_down)
     return look
+
+
+def _are_alike(one: OpenLook, other: OpenLook) -> bool:
+    return one.share == other.share and one.not_for == other.not_for
 
 
 def _tell_whether_down(evidence: Evidence, stable_down: bool) -> None:
@@ -131,7 +135,7 @@ def _close_share(evidence: Evidence, metric: Metric, look: OpenLook) -> None:
     for side, (bad, requests) in ((life.canary, canary), (life.stable, stable)):
         side.hits += bad
         side.n += requests
-    bets = bets_on(evidence, metric, look.share) if metric in evidence.wealth else None
+    bets = bets_on(evidence, metric, look.share) if metric in evidence.wealth and metric not in look.not_for else None
     if bets:
         against, behind = share_logs(bets, canary, stable)
         if not bets.ratio:
@@ -175,11 +179,11 @@ def _bet_on_times(
     strict, plain = ranks.levels(canary, most), ranks.levels(stable)
     lenient = strict if least == most else ranks.levels(canary, least)
     overstated = guard.overstated
-    if metric in evidence.wealth:
+    if metric in evidence.wealth and metric not in look.not_for:
         logs = rank_logs(record, ratio, strict, lenient, plain)
         growth = _bet(evidence, metric, RANK_ODDS, *logs, 1.0 / overstated)
         evidence.runs[metric].add(look.number, growth, of_canary, of_stable)
-    if metric is Metric.TTFT and Metric.TTFT_P95 in evidence.wealth:
+    if metric is Metric.TTFT and Metric.TTFT_P95 in evidence.wealth and Metric.TTFT_P95 not in look.not_for:
         # A drift moves the tail's share by less, in units of its own chance.
         power = 1.0 / (1.0 + 0.35 * (overstated - 1.0))
         growth = _bet(evidence, Metric.TTFT_P95, TAIL_ODDS, *tail_logs(record, ratio, strict, lenient, plain), power)

@@ -1,3 +1,5 @@
+import math
+
 import msgspec
 import pytest
 
@@ -12,6 +14,7 @@ from llmgwd.verdict.evidence import (
     add_stable,
     begin,
     change_limits,
+    promote_alpha,
     ripe,
 )
 from llmgwd.verdict.limits import KNOWN, Metric
@@ -418,6 +421,36 @@ def test_a_limit_can_be_switched_off_and_on_again_but_not_for_a_fresh_budget() -
         assert Metric.REJECTED not in evidence.wealth
         change_limits(evidence, {"rejected": 2.0})
         assert evidence.wealth[Metric.REJECTED].budget == before / times
+
+
+def test_a_changed_limit_takes_twice_the_evidence_for_fine_and_can_still_be_met() -> None:
+    evidence = begin({"ttft": None, "speed": None})
+    for times in range(1, 13):
+        change_limits(evidence, {"bad_answers": 20.0 + times})
+        assert promote_alpha(evidence, Metric.BAD_ANSWERS) == evidence.alpha_promote / 2**times
+    assert promote_alpha(evidence, Metric.REJECTED) == evidence.alpha_promote
+    canary = Canary(evidence=evidence)
+    for _ in range(300):
+        decision = canary.serves(STABLE, STABLE, requests=10)
+    assert decision.state is State.FINE
+    assert evidence.wealth[Metric.BAD_ANSWERS].log_behind >= math.log(2**12 / evidence.alpha_promote)
+
+
+def test_a_changed_limit_is_judged_from_the_next_look_on() -> None:
+    canary = Canary()
+    for _ in range(10):
+        canary.serves(STABLE, STABLE)
+    evidence = canary.evidence
+    add_canary(evidence, canary.look, 0.1, ArmCounts(arrived=9, ended=9, rejected=9))
+    change_limits(evidence, {"bad_answers": 2.0})
+    add_canary(evidence, canary.look, 0.1, ArmCounts(arrived=9, ended=9, bad=9))
+    assert Metric.BAD_ANSWERS not in (decide(evidence, OLD_S).blamed,)
+    canary.look += 1
+    canary.asked()
+    assert evidence.wealth[Metric.BAD_ANSWERS].total == 0
+    assert evidence.wealth[Metric.REJECTED].total > 1
+    canary.serves(DOWN, STABLE)
+    assert evidence.wealth[Metric.BAD_ANSWERS].total > 1
 
 
 def test_with_every_limit_off_nothing_is_judged() -> None:
