@@ -12,6 +12,7 @@ from llmgwd.verdict.counts import ArmCounts, add_cells
 from llmgwd.verdict.guard import Guard
 from llmgwd.verdict.limits import Limits, Metric, complete, limit_of, weights
 from llmgwd.verdict.load import Load
+from llmgwd.verdict.rate import Rate
 from llmgwd.verdict.scale import FINE_BITS
 from llmgwd.verdict.shares import RARE, UNKNOWN, ShareRecord, unseen
 from llmgwd.verdict.times import TimesRecord
@@ -143,8 +144,8 @@ class Evidence:
     """Look that the first counts were for."""
     share: float | None = None
     """The last that was compared under."""
-    rate: float = 0.0
-    """Canary requests a look, lately."""
+    arrivals: Rate = field(default_factory=Rate)
+    """Canary requests by look."""
     canary_keys: int = 0
     stable_keys: int = 0
     left_out: list[int] = field(default_factory=lambda: [0, 0])

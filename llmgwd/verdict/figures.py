@@ -73,7 +73,8 @@ def need(evidence: Evidence, decision: Decision) -> Need:
         missing = math.log(1.0 / promote_alpha(evidence, metric)) - evidence.wealth[metric].log_behind
         most = max(most, missing / growth)
     requests = _rounded(most)
-    return Need(requests, requests / evidence.rate * evidence.look_s if evidence.rate > 0.0 else None)
+    rate = evidence.arrivals.value
+    return Need(requests, requests / rate * evidence.look_s if rate > 0.0 else None)
 
 
 def _state(evidence: Evidence, metric: Metric, decision: Decision) -> str:

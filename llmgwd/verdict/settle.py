@@ -11,8 +11,6 @@ from llmgwd.verdict.scale import steps_within
 from llmgwd.verdict.shares import DOWN, LEAST_STABLE, ODDS, ShareBets, absolute_bets, share_bets, share_logs
 from llmgwd.verdict.times import RANK_ODDS, TAIL_ODDS, Ranks, rank_logs, tail_logs
 
-RATE_LOOKS = 60.0
-"""Looks over which the rate of canary requests is averaged."""
 LONGEST_ASIDE = 20
 """Looks for which those without a canary request may wait for one that has."""
 
@@ -37,9 +35,11 @@ def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stab
         # The smaller, lest a clock that is set back leaves times unjudged until it has caught up.
         evidence.warm_from = min(now_look + 1, evidence.warm_from or now_look + 1)
     _tell_whether_down(evidence, stable_down)
+    if evidence.first is not None:
+        evidence.arrivals.pass_to(now_look, evidence.first)
     for look in looks:
         evidence.open.remove(look)
-        evidence.rate += (look.canary.ended - evidence.rate) / RATE_LOOKS
+        evidence.arrivals.add(look.canary.ended)
         if look.canary.ended or look.canary.ttft:
             _close(evidence, _with_aside(evidence, look, stable_down), stable_down)
         else:
