@@ -1,6 +1,7 @@
 """The rule: worse, fine, or undecided and why."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -35,13 +36,18 @@ class Wait(StrEnum):
 @dataclass(frozen=True)
 class Decision:
     state: State
-    blamed: Metric | None = None
-    """The metric with the most evidence against the canary, when worse."""
+    worse_by: tuple[Metric, ...] = ()
+    """When worse: the metrics that show it, most evidence first; where there are several, none shows it alone."""
     open: tuple[Metric, ...] = ()
     """Metrics that are not found within their limit yet."""
     absent: tuple[Metric, ...] = ()
     """Metrics that no answer of either arm can have."""
     waits: tuple[Wait, ...] = field(default=())
+
+    @property
+    def blamed(self) -> Metric | None:
+        """The metric with the most evidence against the canary, when worse."""
+        return self.worse_by[0] if self.worse_by else None
 
 
 def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, uneven_load: bool = False) -> Decision:
@@ -52,13 +58,13 @@ def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, un
     """
     absent = _absent(evidence)
     if evidence.final:
-        return Decision(State.WORSE, blamed=evidence.final.blamed, absent=absent)
+        return Decision(State.WORSE, worse_by=tuple(evidence.final.worse_by), absent=absent)
     present = {metric: _present(evidence, metric) for metric in evidence.wealth}
     # The budgets of all metrics add up to 1, so their sum is one wealth that starts at 1.
     if math.fsum(present.values()) >= 1.0 / evidence.alpha:
         against = {metric: wealth for metric, wealth in present.items() if _enough(evidence, metric)}
         if math.fsum(against.values()) >= 1.0 / evidence.alpha:
-            return Decision(State.WORSE, blamed=max(against, key=against.__getitem__), absent=absent)
+            return Decision(State.WORSE, worse_by=_carriers(against, 1.0 / evidence.alpha), absent=absent)
     judged = {metric: wealth for metric, wealth in evidence.wealth.items() if metric not in absent}
     uneven_load = uneven_load and any(metric not in SHARES for metric in judged)
     unsure = tuple(
@@ -72,6 +78,16 @@ def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, un
     if unsure or waits or not judged:
         return Decision(State.UNDECIDED, open=unsure, absent=absent, waits=waits)
     return Decision(State.FINE, absent=absent)
+
+
+def _carriers(against: Mapping[Metric, float], needed: float) -> tuple[Metric, ...]:
+    """The fewest metrics whose wealth makes up `needed` together, the richest first."""
+    carriers: list[Metric] = []
+    for metric in sorted(against, key=against.__getitem__, reverse=True):
+        carriers.append(metric)
+        if math.fsum(against[each] for each in carriers) >= needed:
+            break
+    return tuple(carriers)
 
 
 def _absent(evidence: Evidence) -> tuple[Metric, ...]:

@@ -95,7 +95,7 @@ class Run:
 class Final:
     """A verdict of worse, as it was spoken."""
 
-    blamed: Metric
+    worse_by: list[Metric]
     sentence: str
 
 

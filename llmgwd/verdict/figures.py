@@ -50,15 +50,18 @@ class Need:
 
 
 def figures_of(evidence: Evidence, metric: Metric, decision: Decision) -> MetricFigures:
-    """One metric over the canary's life; of a metric that is blamed, since the evidence against it began to gather."""
-    if metric is decision.blamed:
+    """One metric over the canary's life; of one that shows it worse, since the evidence against it began to gather."""
+    # Of several that show it together none is known to be beyond its limit, so that nothing is cut from its interval.
+    is_ruled_out = decision.worse_by == (metric,)
+    if metric in decision.worse_by:
         run = evidence.runs[metric]
         began = run.began if run.log > 0.0 else None
         pair = _with_open(evidence, metric, run.pair if began is not None else Pair())
         if began is not None and evidence.first is not None and began > evidence.first:
-            return _figures(evidence, metric, State.WORSE, pair, began)
+            return _figures(evidence, metric, State.WORSE, pair, began, is_ruled_out=is_ruled_out)
     pair = _with_open(evidence, metric, evidence.life[limit_of(metric)])
-    return _figures(evidence, metric, _state(evidence, metric, decision), pair, None)
+    state = _state(evidence, metric, decision)
+    return _figures(evidence, metric, state, pair, None, is_ruled_out=is_ruled_out or state == WITHIN)
 
 
 def need(evidence: Evidence, decision: Decision) -> Need:
@@ -80,7 +83,7 @@ def need(evidence: Evidence, decision: Decision) -> Need:
 def _state(evidence: Evidence, metric: Metric, decision: Decision) -> str:
     if metric not in evidence.wealth:
         return OFF
-    if metric is decision.blamed:
+    if metric in decision.worse_by:
         return State.WORSE
     if metric in decision.absent:
         return ABSENT
@@ -102,7 +105,9 @@ def _side(metric: Metric, counts: ArmCounts) -> Side:
     return Side(counts.ended, HITS[metric](counts))
 
 
-def _figures(evidence: Evidence, metric: Metric, state: str, pair: Pair, began: int | None) -> MetricFigures:
+def _figures(
+    evidence: Evidence, metric: Metric, state: str, pair: Pair, began: int | None, *, is_ruled_out: bool
+) -> MetricFigures:
     canary, stable = pair.canary, pair.stable
     limit = evidence.limits[limit_of(metric)]
     alpha = evidence.alpha
@@ -120,7 +125,7 @@ def _figures(evidence: Evidence, metric: Metric, state: str, pair: Pair, began: 
         value, stable_value = spread_quantile(canary.times, q), spread_quantile(stable.times, q)
         limit = 1.0 / limit if limit is not None and metric is Metric.SPEED else limit
         ends = _ratio(evidence, metric, pair, alpha)
-    low_end, high_end = _agreeing(ends, limit, state)
+    low_end, high_end = _agreeing(ends, limit, state) if is_ruled_out else ends
     return MetricFigures(
         metric=metric,
         state=state,

@@ -25,8 +25,8 @@ def make_final(evidence: Evidence, decision: Decision) -> None:
     One that was taken early may look otherwise once stable's failures of the same look come in, and the removal that
     follows it may have to wait.
     """
-    if evidence.final is None and decision.blamed is not None:
-        evidence.final = Final(decision.blamed, report(evidence, decision).sentence)
+    if evidence.final is None and decision.worse_by:
+        evidence.final = Final(list(decision.worse_by), report(evidence, decision).sentence)
 
 
 def report(evidence: Evidence, decision: Decision) -> Report:

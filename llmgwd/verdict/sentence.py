@@ -32,25 +32,28 @@ _WERE: Mapping[Metric, str] = {
 def sentence(evidence: Evidence, decision: Decision, figures: Sequence[MetricFigures], need: Need) -> str:
     """One sentence for people: both sides' counts and values, the interval, the limit, or what is still needed."""
     if decision.state is State.WORSE:
-        blamed = next(metric for metric in figures if metric.metric is decision.blamed)
-        return _worse(evidence, blamed)
+        by_metric = {shown.metric: shown for shown in figures}
+        return _worse(evidence, [by_metric[metric] for metric in decision.worse_by])
     if decision.state is State.FINE:
         return _fine(figures, decision)
     return _undecided(evidence, decision, figures, need)
 
 
-def _worse(evidence: Evidence, shown: MetricFigures) -> str:
-    parts = []
-    if shown.since_look is not None:
-        at = datetime.fromtimestamp(shown.since_look * evidence.look_s, UTC)
-        parts.append(f"since {at:%H:%M:%S} UTC, ")
-    parts.append(_compared(evidence, shown))
+def _worse(evidence: Evidence, by: Sequence[MetricFigures]) -> str:
+    said = [_since(evidence, shown) + _compared(evidence, shown) for shown in by]
+    parts = [said[0] if len(said) == 1 else f"worse by several limits together, by none alone: {'; and '.join(said)}"]
     if evidence.canary_keys:
         keys = evidence.canary_keys
         parts.append(f"; in {keys:,} session{_s(keys)} on the canary and {evidence.stable_keys:,} on stable")
     if left_out := _left_out(evidence):
         parts.append(f"; {left_out}")
     return "".join(parts)
+
+
+def _since(evidence: Evidence, shown: MetricFigures) -> str:
+    if shown.since_look is None:
+        return ""
+    return f"since {datetime.fromtimestamp(shown.since_look * evidence.look_s, UTC):%H:%M:%S} UTC, "
 
 
 def _left_out(evidence: Evidence) -> str:
@@ -124,7 +127,7 @@ def _undecided(evidence: Evidence, decision: Decision, figures: Sequence[MetricF
     if need.requests:
         more = f"about {need.requests:,} more canary request{_s(need.requests)} needed"
         parts.append(more if need.seconds is None else f"{more}, {_duration(need.seconds)} at today's rate")
-    if evidence.warm_from is None:
+    if evidence.warm_from is None and any(metric not in SHARES for metric in evidence.wealth):
         parts.append(f"times count after the first {WARM_UP} answers")
     if decision.absent:
         parts.append(_without(decision.absent))
