@@ -8,7 +8,7 @@ import msgspec
 
 from llmgwd.domain.canary import Canary
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.domain.plan import GiveShare, GiveUp, PromoteIt, TellDeadline, next_move
+from llmgwd.domain.plan import GiveShare, GiveUp, PromoteIt, Standing, TellDeadline, next_move
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.share import give_share
 from llmgwd.jobs.take_out import take_out
@@ -113,12 +113,14 @@ async def _judge(services: Services, door: Door, canary: Canary) -> None:
         assert report is not None
         await take_out(services, canary.id, by=LLMGW, ending=CanaryPhase.ROLLED_BACK, reason=report.sentence)
         return
-    move = next_move(canary.plan, canary.progress, VerdictState(decision.state), now)
+    judged, is_ready = services.dataplane.bench.judged(canary.id), bool(services.fleet.ready(canary.name))
+    standing = Standing(VerdictState(decision.state), canary.share, judged, is_ready)
+    move = next_move(canary.plan, canary.progress, standing, now)
     match move:
         case GiveShare(step, percent):
-            progress = msgspec.structs.replace(canary.progress, step=step, step_since=now)
+            progress = msgspec.structs.replace(canary.progress, step=step, step_since=now, judged_before=judged)
             why = f"step {step + 1} of {len(canary.plan.steps)}"
-            await give_share(services, canary.model, percent, by=LLMGW, why=why, progress=progress)
+            await give_share(services, canary.model, percent, by=LLMGW, why=why, progress=progress, is_plans=True)
         case PromoteIt():
             await door.promote(m.Promote(canary.model), LLMGW)
         case GiveUp():

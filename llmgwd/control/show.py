@@ -6,7 +6,7 @@ from llmgwd.domain.canary import Canary
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.differences import what_changed
 from llmgwd.domain.jobs import Job
-from llmgwd.domain.plan import Wait, next_move
+from llmgwd.domain.plan import Standing, Wait, next_move
 from llmgwd.domain.samples import bad, judged
 from llmgwd.domain.traits import Traits
 from llmgwd.engines.replica import Replica
@@ -203,7 +203,9 @@ def _next(services: Services, canary: Canary, report: Report | None) -> tuple[st
             how = f"`llmgw ctl model percent {canary.model} N` gives it requests"
             return f"nothing: its share is 0; {how}", None
         case CanaryPhase.SERVING if canary.progress is not None and report is not None:
-            move = next_move(canary.plan, canary.progress, VerdictState(report.state), services.now())
+            judged = services.dataplane.bench.judged(canary.id)
+            standing = Standing(VerdictState(report.state), canary.share, judged)
+            move = next_move(canary.plan, canary.progress, standing, services.now())
             if isinstance(move, Wait):
                 return move.why, move.until
             return "acts at the next look", None

@@ -9,7 +9,7 @@ from llmgwd.domain.canary import Canary, CanaryEvent, after, already_promoted, c
 from llmgwd.domain.catalog import Model, check_new_name, moved_back, names
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
-from llmgwd.domain.plan import Progress, check_plan, resumed
+from llmgwd.domain.plan import Progress, check_plan, given_by_hand, resumed
 from llmgwd.engines.templates import find_engine
 from llmgwd.jobs.acquire import check_choice, no_repository
 from llmgwd.jobs.canary import plan_of
@@ -61,18 +61,19 @@ class Verbs:
         return self._start(JobKind.CANARY, model.name, by, request)
 
     async def percent(self, request: m.SetPercent, by: str) -> m.Done:
-        """A person's share holds a plan that would have given another."""
+        """A person's share holds a plan that would have given another, or promoted."""
         check_share(request.percent)
         services = self.services
         model = self._changeable(request.name)
         canary = services.store.canaries.of(model.name)
-        progress = canary.progress if canary else None
-        holds = canary is not None and progress is not None and not progress.paused_at and len(canary.plan.steps) > 1
-        if holds and progress is not None:
-            progress = msgspec.structs.replace(progress, paused_at=services.now())
+        progress, held = None, ""
+        if canary is not None:
+            judged = services.dataplane.bench.judged(canary.id)
+            progress = given_by_hand(canary.plan, canary.progress, request.percent, services.now(), judged)
+            if progress is not None and progress.paused_at is not None:
+                held = f"; its plan is held, go on with `llmgw ctl model resume {model.name}`"
         changed = await give_share(services, model.name, request.percent, by=by, progress=progress)
         when = "" if changed.phase is CanaryPhase.SERVING else " once it is ready"
-        held = f"; its plan is held, go on with `llmgw ctl model resume {model.name}`" if holds else ""
         return m.Done(
             f"{changed.name} gets {changed.share:g} % of {model.name}'s requests{when}{held}",
             canary_view(services, changed),

@@ -10,10 +10,10 @@ from llmgwd.domain.canary import Canary
 from llmgwd.protocol.samples import Arm, ArmSample, LoadSample, LookSample
 from llmgwd.store.canaries import Canaries
 from llmgwd.verdict.counts import ArmCounts
-from llmgwd.verdict.decision import Decision, decide
+from llmgwd.verdict.decision import Decision, State, decide
 from llmgwd.verdict.evidence import Evidence, add_canary, add_stable, begin, change_limits, look_at, ripe
 from llmgwd.verdict.load import ArmLoad, LoadFigures, LookLoad, Slots, add_up, figures, is_uneven, look_of
-from llmgwd.verdict.report import Report, report
+from llmgwd.verdict.report import Report, make_final, report
 from llmgwd.verdict.settle import settle
 
 _PLACE = ("canary", "arm", "look", "share")
@@ -71,21 +71,31 @@ class Bench:
         if evidence is None:
             return
         looks = ripe(evidence, now.timestamp())
-        if looks:
-            settle(evidence, looks, look_at(evidence, now.timestamp()), stable_down=stable_down)
+        was_down = evidence.stable_down
+        settle(evidence, looks, look_at(evidence, now.timestamp()), stable_down=stable_down)
+        if looks or evidence.stable_down != was_down:
             self._unsaved.add(canary.id)
         judged_from = None if evidence.stable_down else evidence.warm_from
         if add_up(evidence.load, now.timestamp(), evidence.look_s, judged_from, slots):
             self._unsaved.add(canary.id)
 
     def decide(self, canary: Canary, now: datetime, min_age_s: float) -> Decision | None:
-        """What the evidence shows; None for a canary of which there is none."""
+        """What the evidence shows; None for a canary of which there is none. Once it is worse, that is final."""
         evidence = self._find(canary.id)
         if evidence is None:
             return None
         since = canary.progress.since if canary.progress else now
         uneven = not canary.ignores_load and is_uneven(*figures(evidence.load))
-        return decide(evidence, (now - since).total_seconds(), min_age_s=min_age_s, uneven_load=uneven)
+        decision = decide(evidence, (now - since).total_seconds(), min_age_s=min_age_s, uneven_load=uneven)
+        if decision.state is State.WORSE and evidence.final is None and canary.runs:
+            make_final(evidence, decision)
+            self._unsaved.add(canary.id)
+        return decision
+
+    def judged(self, canary: str) -> int:
+        """The canary's requests in looks that are closed."""
+        evidence = self._find(canary)
+        return evidence.seen if evidence else 0
 
     def load(self, canary: str) -> tuple[LoadFigures, LoadFigures]:
         """At what load the canary and stable were measured."""

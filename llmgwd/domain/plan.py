@@ -7,6 +7,9 @@ import msgspec
 from llmgwd.domain.errors import unusable
 from llmgwd.protocol.states import OnDeadline, VerdictState
 
+LEAST_JUDGED = 20
+"""Canary requests that must have been judged under one share before a plan gives the next."""
+
 
 class Plan(msgspec.Struct, frozen=True):
     """What was asked for when the canary was started. `steps` are shares in percent, at least one."""
@@ -26,10 +29,25 @@ class Progress(msgspec.Struct, frozen=True):
     since: datetime
     """When it began to serve."""
     step: int = 0
+    """The last step not above the present share; -1: the share is below all of them."""
     step_since: datetime | None = None
     """When this step's share was given; None: at `since`."""
+    judged_before: int = 0
+    """Canary requests that had been judged by then."""
     paused_at: datetime | None = None
     deadline_told: bool = False
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """How the canary does."""
+
+    verdict: VerdictState
+    share: float
+    """The one it has, in percent: a step's, or a person's."""
+    judged: int = 0
+    """Its requests that have been judged, over its whole life."""
+    is_ready: bool = True
+    """Whether its replica is."""
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -61,41 +79,84 @@ class GiveUp(msgspec.Struct, frozen=True):
 Move = Wait | GiveShare | PromoteIt | TellDeadline | GiveUp
 
 
-def next_move(plan: Plan, progress: Progress, verdict: VerdictState, now: datetime) -> Move:
-    """What the plan does at `now` for a canary that serves and is not worse."""
-    if verdict is VerdictState.UNDECIDED and _is_past_deadline(plan, progress, now):
-        return GiveUp() if plan.on_deadline is OnDeadline.ABORT else TellDeadline()
+def next_move(plan: Plan, progress: Progress, standing: Standing, now: datetime) -> Move:
+    """What the plan does at `now` for a canary that serves."""
+    if standing.verdict is VerdictState.WORSE:
+        return Wait("serves worse: it gets no further share and is taken out")
+    if standing.verdict is VerdictState.UNDECIDED and _is_past_deadline(plan, progress, now):
+        return _at_the_deadline(plan, progress)
     if progress.paused_at is not None:
         return Wait("its plan is paused")
-    held_until = (progress.step_since or progress.since) + timedelta(seconds=plan.hold_s)
+    if standing.share == 0:
+        return Wait("its share is 0: give it requests first")
+    return _go_on(plan, progress, standing, now)
+
+
+def _at_the_deadline(plan: Plan, progress: Progress) -> Move:
+    gives_up = plan.on_deadline is OnDeadline.ABORT
+    if gives_up and progress.paused_at is None:
+        return GiveUp()
+    if not gives_up and not progress.deadline_told:
+        return TellDeadline()
+    if gives_up:
+        return Wait("its plan is paused; past its deadline, it is taken out when that goes on, unless it is fine")
+    return Wait("undecided past its deadline: holds until it is fine, or a person promotes or aborts it")
+
+
+def _go_on(plan: Plan, progress: Progress, standing: Standing, now: datetime) -> Move:
     following = progress.step + 1
+    held_until = (progress.step_since or progress.since) + timedelta(seconds=plan.hold_s)
     if now < held_until:
         what = f"then {plan.steps[following]:g} %" if following < len(plan.steps) else _after_the_last(plan)
-        return Wait(f"holds {plan.steps[progress.step]:g} %, {what}", held_until)
+        return Wait(f"holds {standing.share:g} %, {what}", held_until)
+    if not standing.is_ready:
+        return Wait("waits for its replica to be ready")
     if following < len(plan.steps):
+        # Time alone shows nothing: an idle canary, or one that answers nobody, keeps the share that it has.
+        missing = LEAST_JUDGED - (standing.judged - progress.judged_before)
+        if missing > 0:
+            more = f"{missing} more judged canary request{'' if missing == 1 else 's'}"
+            return Wait(f"waits for {more}, then {plan.steps[following]:g} %")
         return GiveShare(following, plan.steps[following])
     if not plan.auto_promote:
         return Wait("waits for a person to promote or abort it")
-    return PromoteIt() if verdict is VerdictState.FINE else Wait("is promoted as soon as the verdict is fine")
+    return PromoteIt() if standing.verdict is VerdictState.FINE else Wait("is promoted as soon as the verdict is fine")
 
 
 def _is_past_deadline(plan: Plan, progress: Progress, now: datetime) -> bool:
-    """Whether it is and nobody was told yet."""
-    if plan.deadline_s is None or progress.deadline_told:
-        return False
-    return now >= progress.since + timedelta(seconds=plan.deadline_s)
+    return plan.deadline_s is not None and now >= progress.since + timedelta(seconds=plan.deadline_s)
 
 
 def _after_the_last(plan: Plan) -> str:
     return "then it is promoted when the verdict is fine" if plan.auto_promote else "then waits for a person"
 
 
+def given_by_hand(plan: Plan, progress: Progress | None, share: float, now: datetime, judged: int) -> Progress | None:
+    """After a person gave a share: a plan that would give another, or promote, is held, and goes on from there.
+
+    progress: None while the canary is prepared; judged: its requests that have been judged so far.
+    """
+    if len(plan.steps) == 1 and not plan.auto_promote:
+        return progress
+    step = sum(step <= share for step in plan.steps) - 1
+    paused_at = progress.paused_at if progress else None
+    return msgspec.structs.replace(
+        progress or Progress(since=now),
+        step=step,
+        step_since=now,
+        judged_before=judged,
+        paused_at=paused_at or now,
+    )
+
+
 def resumed(progress: Progress, now: datetime) -> Progress:
     """The time in the pause does not count towards the hold."""
     if progress.paused_at is None:
         return progress
-    step_since = (progress.step_since or progress.since) + (now - progress.paused_at)
-    return msgspec.structs.replace(progress, paused_at=None, step_since=step_since)
+    began = progress.step_since or progress.since
+    # Paused while it was prepared, or given a share in the pause: the hold had not begun then.
+    held = max(progress.paused_at, began) - began
+    return msgspec.structs.replace(progress, paused_at=None, step_since=now - held)
 
 
 def check_plan(plan: Plan, *, of_steps: bool = True) -> None:
@@ -104,8 +165,18 @@ def check_plan(plan: Plan, *, of_steps: bool = True) -> None:
         if not after > before:
             raise unusable("bad_steps", f"steps must rise, and {after:g} does not come after {before:g}")
     for step in plan.steps if of_steps else ():
-        if not 0 < step <= 100:
-            raise unusable("bad_steps", f"a step of {step:g} % is not possible: give percents above 0, up to 100")
+        if not 0 < step < 100:
+            raise unusable(
+                "bad_steps",
+                f"a step of {step:g} % is not possible: give percents above 0 and below 100, at which nothing is left "
+                "to compare with; after the last step comes the promotion",
+            )
+    if plan.auto_promote and plan.steps[-1] >= 100:
+        raise unusable(
+            "bad_percent",
+            "a canary that has 100 % of the requests cannot be found fine, as nothing is left to compare with: give "
+            "--auto-promote a share below 100",
+        )
     for name, seconds in (("hold", plan.hold_s), ("deadline", plan.deadline_s)):
         if seconds is not None and not 0 <= seconds < float("inf"):
             raise unusable(f"bad_{name}", f"a {name} of {seconds:g} s is not possible")

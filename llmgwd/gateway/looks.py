@@ -1,20 +1,21 @@
 """What the verdict is made of: what became of the requests that arrived in one look, by arm and share."""
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from llmgwd.gateway.meter import Facts
 from llmgwd.protocol.samples import Arm, LookSample, Outcome
+from llmgwd.verdict.counts import MOST_PER_KEY
 from llmgwd.verdict.scale import cell
 
 if TYPE_CHECKING:
     from llmgwd.gateway.table import ModelEntry
 
 BAD = frozenset((Outcome.ERROR, Outcome.TRUNCATED, Outcome.EMPTY))
-MOST_PER_KEY = 20
-"""Requests of one session key that count: one busy session must not stand for all."""
 MOST_KEYS = 20_000
-"""Session keys remembered of a canary; requests of further ones do not count."""
+"""Session keys remembered of a canary; with more, the one whose hour began first is forgotten."""
+HOUR_S = 3600
 
 
 class LookKey(NamedTuple):
@@ -32,6 +33,7 @@ class _Counts:
         "degenerate",
         "ended",
         "keys",
+        "left_out",
         "length_limited",
         "rejected",
         "textless",
@@ -41,7 +43,7 @@ class _Counts:
 
     def __init__(self) -> None:
         self.arrived = self.ended = self.cancelled = self.bad = 0
-        self.length_limited = self.degenerate = self.rejected = self.keys = self.textless = 0
+        self.length_limited = self.degenerate = self.rejected = self.keys = self.left_out = self.textless = 0
         self.ttft: dict[int, int] = {}
         self.token_time: dict[int, int] = {}
 
@@ -49,14 +51,37 @@ class _Counts:
         return LookSample(*key, **{name: getattr(self, name) for name in self.__slots__})
 
 
+class _Sessions:
+    """How often each session key of a canary has asked in its present hour; the one renewed longest ago comes first."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self) -> None:
+        self._asked: dict[bytes, tuple[int, int]] = {}
+
+    def take(self, session: bytes, hour: int) -> int:
+        """Notes a request; how many came before it in this hour, or -1 for a key that is not known."""
+        known = self._asked.get(session)
+        if known is not None and known[0] == hour:
+            if known[1] < MOST_PER_KEY:
+                self._asked[session] = (hour, known[1] + 1)
+            return known[1]
+        self._asked.pop(session, None)
+        if len(self._asked) >= MOST_KEYS:
+            del self._asked[next(iter(self._asked))]
+        self._asked[session] = (hour, 1)
+        return -1 if known is None else 0
+
+
 class Looks:
     """Takes each request twice, when it comes and when it ends; `take` hands over all of it and starts anew."""
 
-    __slots__ = ("_counts", "_sessions")
+    __slots__ = ("_clock", "_counts", "_sessions")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._counts: dict[LookKey, _Counts] = {}
-        self._sessions: dict[str, dict[bytes, int]] = {}
+        self._sessions: dict[str, _Sessions] = {}
 
     def __bool__(self) -> bool:
         return bool(self._counts)
@@ -74,19 +99,19 @@ class Looks:
 
         textless: by its kind no answer to it has text.
         """
-        canary = model.canary_id
-        is_new = False
-        if session:
-            sessions = self._sessions.setdefault(canary, {})
-            before = sessions.get(session, 0)
-            if before >= MOST_PER_KEY or (not before and len(sessions) >= MOST_KEYS):
-                return None
-            sessions[session] = before + 1
-            is_new = not before
-        key = LookKey(canary, arm, int(time.time() // model.look_s), model.share)
+        canary, now = model.canary_id, self._clock()
+        key = LookKey(canary, arm, int(now // model.look_s), model.share)
         counts = self._of(key)
+        if session:
+            sessions = self._sessions.get(canary)
+            if sessions is None:
+                sessions = self._sessions[canary] = _Sessions()
+            before = sessions.take(session, int(now // HOUR_S))
+            if before >= MOST_PER_KEY:
+                counts.left_out += 1
+                return None
+            counts.keys += before < 0
         counts.arrived += 1
-        counts.keys += is_new
         counts.textless += textless
         return key
 

@@ -95,7 +95,9 @@ async def split(run: Run) -> str:
     if canary.phase is CanaryPhase.PREPARING:
         run.check()
         with services.store.transaction():
-            progress = Progress(since=services.now(), paused_at=canary.progress.paused_at if canary.progress else None)
+            now = services.now()
+            # A pause, or a share by a person, while it was prepared holds the plan from its beginning.
+            progress = msgspec.structs.replace(canary.progress or Progress(since=now), since=now, step_since=None)
             serving = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.READY), progress=progress)
             services.store.canaries.put(serving)
             event = services.log_event(

@@ -9,12 +9,20 @@ from llmgwd.protocol.states import CanaryPhase, EventKind
 
 
 async def give_share(
-    services: Services, model: str, percent: float, *, by: str, why: str = "", progress: Progress | None = None
+    services: Services,
+    model: str,
+    percent: float,
+    *,
+    by: str,
+    why: str = "",
+    progress: Progress | None = None,
+    is_plans: bool = False,
 ) -> Canary:
-    """Returns the canary once every gateway worker follows; `progress` is the plan's, when that goes on with it.
+    """Returns the canary once every gateway worker follows; `progress` is the plan's, when that changes with it.
 
-    Where nothing differs nothing is written (K12). Raises LlmgwError when the model has no canary that a share
-    can be given to.
+    is_plans: the plan gives it. What was withheld from the canary, as it could not be taken out, stays so then.
+    Where nothing differs nothing is written (K12). Raises LlmgwError when the model has no canary that a share can be
+    given to.
     """
     event = None
     with services.store.transaction():
@@ -29,7 +37,8 @@ async def give_share(
             event = services.log_event(
                 by, EventKind.CANARY_SHARE, model, before=f"{canary.share:g} %", after=f"{changed.share:g} %", why=why
             )
-    services.dataplane.withhold(changed.id, withheld=False)
+    if not is_plans:
+        services.dataplane.withhold(changed.id, withheld=False)
     await services.dataplane.publish()
     services.feed.publish(changed.id)
     if event is not None:

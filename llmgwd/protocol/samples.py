@@ -90,6 +90,7 @@ class LookSample(msgspec.Struct, frozen=True, omit_defaults=True):
     degenerate: int = 0
     rejected: int = 0
     keys: int = 0
+    left_out: int = 0
     textless: int = 0
     ttft: dict[int, int] = {}
     token_time: dict[int, int] = {}

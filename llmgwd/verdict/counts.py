@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+MOST_PER_KEY = 20
+"""Requests of one session key that count in an hour: one busy session must not stand for all."""
+
 
 @dataclass
 class ArmCounts:
@@ -20,7 +23,9 @@ class ArmCounts:
     degenerate: int = 0
     rejected: int = 0
     keys: int = 0
-    """Session keys seen for the first time; a key counts once in each worker that meets it."""
+    """Session keys seen for the first time; a key counts once in each worker that meets it, and anew once forgotten."""
+    left_out: int = 0
+    """Requests that are in nothing else here: their session had MOST_PER_KEY in this hour."""
     textless: int = 0
     """Of `arrived`: those of a kind whose answers never have text, such as embeddings."""
     ttft: dict[int, int] = field(default_factory=dict)
@@ -42,6 +47,7 @@ class ArmCounts:
         self.degenerate += other.degenerate
         self.rejected += other.rejected
         self.keys += other.keys
+        self.left_out += other.left_out
         self.textless += other.textless
         add_cells(self.ttft, other.ttft)
         add_cells(self.token_time, other.token_time)

@@ -1,10 +1,11 @@
 """The rule: worse, fine, or undecided and why."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from llmgwd.verdict.evidence import SHARES, Evidence, not_bet_on
+from llmgwd.verdict.evidence import SHARES, Evidence, not_bet_on, promote_alpha
 from llmgwd.verdict.limits import Metric, limit_of
 from llmgwd.verdict.settle import HITS, bets_on
 from llmgwd.verdict.shares import ODDS, early_logs
@@ -29,18 +30,24 @@ class Wait(StrEnum):
     AGE = "age"
     LOAD = "load"
     STABLE = "stable"
+    SHARE = "share"
 
 
 @dataclass(frozen=True)
 class Decision:
     state: State
-    blamed: Metric | None = None
-    """The metric with the most evidence against the canary, when worse."""
+    worse_by: tuple[Metric, ...] = ()
+    """When worse: the metrics that show it, most evidence first; where there are several, none shows it alone."""
     open: tuple[Metric, ...] = ()
     """Metrics that are not found within their limit yet."""
     absent: tuple[Metric, ...] = ()
     """Metrics that no answer of either arm can have."""
     waits: tuple[Wait, ...] = field(default=())
+
+    @property
+    def blamed(self) -> Metric | None:
+        """The metric with the most evidence against the canary, when worse."""
+        return self.worse_by[0] if self.worse_by else None
 
 
 def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, uneven_load: bool = False) -> Decision:
@@ -50,24 +57,37 @@ def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, un
     its times speak against it only.
     """
     absent = _absent(evidence)
+    if evidence.final:
+        return Decision(State.WORSE, worse_by=tuple(evidence.final.worse_by), absent=absent)
     present = {metric: _present(evidence, metric) for metric in evidence.wealth}
     # The budgets of all metrics add up to 1, so their sum is one wealth that starts at 1.
     if math.fsum(present.values()) >= 1.0 / evidence.alpha:
         against = {metric: wealth for metric, wealth in present.items() if _enough(evidence, metric)}
         if math.fsum(against.values()) >= 1.0 / evidence.alpha:
-            return Decision(State.WORSE, blamed=max(against, key=against.__getitem__), absent=absent)
-    needed = math.log(1.0 / evidence.alpha_promote)
+            return Decision(State.WORSE, worse_by=_carriers(against, 1.0 / evidence.alpha), absent=absent)
     judged = {metric: wealth for metric, wealth in evidence.wealth.items() if metric not in absent}
     uneven_load = uneven_load and any(metric not in SHARES for metric in judged)
     unsure = tuple(
         metric
         for metric, wealth in judged.items()
-        if not wealth.is_behind(needed) or present[metric] > wealth.spent or (uneven_load and metric not in SHARES)
+        if not wealth.is_behind(-math.log(promote_alpha(evidence, metric)))
+        or present[metric] > wealth.spent
+        or (uneven_load and metric not in SHARES)
     )
     waits = _waits(evidence, age_s < min_age_s, uneven_load)
     if unsure or waits or not judged:
         return Decision(State.UNDECIDED, open=unsure, absent=absent, waits=waits)
     return Decision(State.FINE, absent=absent)
+
+
+def _carriers(against: Mapping[Metric, float], needed: float) -> tuple[Metric, ...]:
+    """The fewest metrics whose wealth makes up `needed` together, the richest first."""
+    carriers: list[Metric] = []
+    for metric in sorted(against, key=against.__getitem__, reverse=True):
+        carriers.append(metric)
+        if math.fsum(against[each] for each in carriers) >= needed:
+            break
+    return tuple(carriers)
 
 
 def _absent(evidence: Evidence) -> tuple[Metric, ...]:
@@ -88,6 +108,8 @@ def _waits(evidence: Evidence, young: bool, uneven_load: bool) -> tuple[Wait, ..
         waits.append(Wait.LOAD)
     if evidence.stable_down:
         waits.append(Wait.STABLE)
+    elif evidence.has_all:
+        waits.append(Wait.SHARE)
     return tuple(waits)
 
 
@@ -109,7 +131,7 @@ def _present(evidence: Evidence, metric: Metric) -> float:
 def _early_hits(evidence: Evidence, metric: Metric) -> int:
     """The canary's in looks that are still open."""
     hits = HITS[metric]
-    return sum(hits(look.canary) for look in evidence.open)
+    return sum(hits(look.canary) for look in evidence.open if metric not in look.not_for)
 
 
 def _early(evidence: Evidence, metric: Metric) -> float:
@@ -119,7 +141,7 @@ def _early(evidence: Evidence, metric: Metric) -> float:
     logs = [0.0] * len(stakes)
     for look in not_bet_on(evidence):
         bets = bets_on(evidence, metric, look.share)
-        if bets is None:
+        if bets is None or metric in look.not_for:
             continue
         hits = HITS[metric]
         canary = (hits(look.canary), look.canary.ended + look.canary.running)

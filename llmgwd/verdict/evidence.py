@@ -4,6 +4,7 @@ Plain data of constant size, one for a canary's whole life; it is stored with th
 the error budget. New weights are a new life and begin with new evidence.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from llmgwd.verdict.counts import ArmCounts, add_cells
 from llmgwd.verdict.guard import Guard
 from llmgwd.verdict.limits import Limits, Metric, complete, limit_of, weights
 from llmgwd.verdict.load import Load
+from llmgwd.verdict.rate import Rate
 from llmgwd.verdict.scale import FINE_BITS
 from llmgwd.verdict.shares import RARE, UNKNOWN, ShareRecord, unseen
 from llmgwd.verdict.times import TimesRecord
@@ -90,6 +92,14 @@ class Run:
 
 
 @dataclass
+class Final:
+    """A verdict of worse, as it was spoken."""
+
+    worse_by: list[Metric]
+    sentence: str
+
+
+@dataclass
 class OpenLook:
     """What both arms did so far with the requests that arrived in one look under one share."""
 
@@ -99,6 +109,8 @@ class OpenLook:
     """Of requests that go to the canary, 0–1."""
     canary: ArmCounts = field(default_factory=ArmCounts)
     stable: ArmCounts = field(default_factory=ArmCounts)
+    not_for: list[Metric] = field(default_factory=list)
+    """Metrics whose limit was changed when something of it was known already: it is not bet on by them."""
 
 
 @dataclass
@@ -112,6 +124,8 @@ class Evidence:
     wealth: dict[Metric, Wealth] = field(default_factory=dict)
     budgets: dict[Metric, float] = field(default_factory=dict)
     """The budget each metric was given last; kept while its limit is off."""
+    alphas_promote: dict[Metric, float] = field(default_factory=dict)
+    """Of those whose limit was changed, what is left of `alpha_promote`."""
     shares: dict[Metric, ShareRecord] = field(default_factory=dict)
     times: dict[Metric, TimesRecord] = field(default_factory=dict)
     guards: dict[Metric, Guard] = field(default_factory=dict)
@@ -130,10 +144,12 @@ class Evidence:
     """Look that the first counts were for."""
     share: float | None = None
     """The last that was compared under."""
-    rate: float = 0.0
-    """Canary requests a look, lately."""
+    arrivals: Rate = field(default_factory=Rate)
+    """Canary requests by look."""
     canary_keys: int = 0
     stable_keys: int = 0
+    left_out: list[int] = field(default_factory=lambda: [0, 0])
+    """Requests of sessions that had more than count, canary and stable."""
     cancelled: list[int] = field(default_factory=lambda: [0, 0])
     """Requests whose client left, canary and stable."""
     arrived: list[int] = field(default_factory=lambda: [0, 0])
@@ -142,7 +158,11 @@ class Evidence:
     """Of those: the ones of a kind whose answers never have text."""
     load: Load = field(default_factory=Load)
     stable_down: bool = False
-    """Whether the last closed look was judged absolutely."""
+    """Whether stable was down at the last look."""
+    final: Final | None = None
+    """Set once the canary was found worse: that is final, whatever comes later."""
+    has_all: bool = False
+    """Whether the canary had all requests in the last look that was closed."""
 
 
 def begin(
@@ -170,6 +190,7 @@ def add_canary(evidence: Evidence, look: int, share: float, counts: ArmCounts) -
     # A client that gave up waiting has shown as much as an answer: else one that hangs would warm up for ever.
     evidence.ended += counts.ended + counts.cancelled
     evidence.canary_keys += counts.keys
+    evidence.left_out[0] += counts.left_out
     evidence.cancelled[0] += counts.cancelled
     evidence.arrived[0] += counts.arrived
     evidence.textless[0] += counts.textless
@@ -179,6 +200,7 @@ def add_stable(evidence: Evidence, look: int, share: float, counts: ArmCounts) -
     """The same for stable's requests while the model has the canary."""
     _open(evidence, look, share).stable.add(counts)
     evidence.stable_keys += counts.keys
+    evidence.left_out[1] += counts.left_out
     evidence.cancelled[1] += counts.cancelled
     evidence.arrived[1] += counts.arrived
     evidence.textless[1] += counts.textless
@@ -187,8 +209,8 @@ def add_stable(evidence: Evidence, look: int, share: float, counts: ArmCounts) -
 def change_limits(evidence: Evidence, limits: Limits) -> tuple[str, ...]:
     """Puts `limits` (only those named) on a running canary and returns the names of those that differ.
 
-    Evidence against a limit says nothing about another: a changed one begins anew, with half of its error budget, so
-    that changing it again and again gains nothing.
+    Evidence against a limit says nothing about another: a changed one begins anew, with half of both its error budgets,
+    so that changing it again and again gains nothing; and with the next look, since who changes it has seen this one.
     """
     new = complete({**evidence.limits, **limits})
     changed = tuple(name for name in new if new[name] != evidence.limits[name])
@@ -203,8 +225,19 @@ def change_limits(evidence: Evidence, limits: Limits) -> tuple[str, ...]:
             budget = evidence.budgets.get(metric, fresh[metric]) / 2
             evidence.budgets[metric] = budget
             evidence.wealth[metric] = Wealth(budget, since=evidence.seen)
+            alpha = promote_alpha(evidence, metric) / 2
+            evidence.alphas_promote[metric] = alpha
+            evidence.wealth[metric].highest += math.log(evidence.alpha_promote / alpha)
+        for look in not_bet_on(evidence):
+            if metric not in look.not_for:
+                look.not_for.append(metric)
     evidence.limits = new
     return changed
+
+
+def promote_alpha(evidence: Evidence, metric: Metric) -> float:
+    """Most a canary beyond this limit has of a chance to be found within it."""
+    return evidence.alphas_promote.get(metric, evidence.alpha_promote)
 
 
 def ripe(evidence: Evidence, now_s: float) -> list[OpenLook]:

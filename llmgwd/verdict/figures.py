@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from llmgwd.verdict import intervals
 from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.decision import Decision, State
-from llmgwd.verdict.evidence import SHARES, Evidence, Pair, Side, not_bet_on
+from llmgwd.verdict.evidence import SHARES, Evidence, Pair, Side, not_bet_on, promote_alpha
 from llmgwd.verdict.limits import Metric, limit_of
 from llmgwd.verdict.pace import pace
 from llmgwd.verdict.scale import spread_quantile
-from llmgwd.verdict.settle import HITS
+from llmgwd.verdict.settle import HITS, speaks_alone
 
 WITHIN = "within"
 OFF = "off"
@@ -50,15 +50,18 @@ class Need:
 
 
 def figures_of(evidence: Evidence, metric: Metric, decision: Decision) -> MetricFigures:
-    """One metric over the canary's life; of a metric that is blamed, since the evidence against it began to gather."""
-    if metric is decision.blamed:
+    """One metric over the canary's life; of one that shows it worse, since the evidence against it began to gather."""
+    # Of several that show it together none is known to be beyond its limit, so that nothing is cut from its interval.
+    is_ruled_out = decision.worse_by == (metric,)
+    if metric in decision.worse_by:
         run = evidence.runs[metric]
         began = run.began if run.log > 0.0 else None
         pair = _with_open(evidence, metric, run.pair if began is not None else Pair())
         if began is not None and evidence.first is not None and began > evidence.first:
-            return _figures(evidence, metric, State.WORSE, pair, began)
+            return _figures(evidence, metric, State.WORSE, pair, began, is_ruled_out=is_ruled_out)
     pair = _with_open(evidence, metric, evidence.life[limit_of(metric)])
-    return _figures(evidence, metric, _state(evidence, metric, decision), pair, None)
+    state = _state(evidence, metric, decision)
+    return _figures(evidence, metric, state, pair, None, is_ruled_out=is_ruled_out or state == WITHIN)
 
 
 def need(evidence: Evidence, decision: Decision) -> Need:
@@ -70,16 +73,17 @@ def need(evidence: Evidence, decision: Decision) -> Need:
         growth = pace(evidence, metric)
         if growth is None or growth <= 0.0:
             return Need(None, None)
-        missing = math.log(1.0 / evidence.alpha_promote) - evidence.wealth[metric].log_behind
+        missing = math.log(1.0 / promote_alpha(evidence, metric)) - evidence.wealth[metric].log_behind
         most = max(most, missing / growth)
     requests = _rounded(most)
-    return Need(requests, requests / evidence.rate * evidence.look_s if evidence.rate > 0.0 else None)
+    rate = evidence.arrivals.value
+    return Need(requests, requests / rate * evidence.look_s if rate > 0.0 else None)
 
 
 def _state(evidence: Evidence, metric: Metric, decision: Decision) -> str:
     if metric not in evidence.wealth:
         return OFF
-    if metric is decision.blamed:
+    if metric in decision.worse_by:
         return State.WORSE
     if metric in decision.absent:
         return ABSENT
@@ -92,7 +96,7 @@ def _with_open(evidence: Evidence, metric: Metric, closed: Pair) -> Pair:
     pair.add(closed)
     if metric in SHARES:
         for look in not_bet_on(evidence):
-            if 0.0 < look.share < 1.0:
+            if 0.0 < look.share < 1.0 or speaks_alone(metric, look.share):
                 pair.add(Pair(_side(metric, look.canary), _side(metric, look.stable)))
     return pair
 
@@ -101,7 +105,9 @@ def _side(metric: Metric, counts: ArmCounts) -> Side:
     return Side(counts.ended, HITS[metric](counts))
 
 
-def _figures(evidence: Evidence, metric: Metric, state: str, pair: Pair, began: int | None) -> MetricFigures:
+def _figures(
+    evidence: Evidence, metric: Metric, state: str, pair: Pair, began: int | None, *, is_ruled_out: bool
+) -> MetricFigures:
     canary, stable = pair.canary, pair.stable
     limit = evidence.limits[limit_of(metric)]
     alpha = evidence.alpha
@@ -119,7 +125,7 @@ def _figures(evidence: Evidence, metric: Metric, state: str, pair: Pair, began: 
         value, stable_value = spread_quantile(canary.times, q), spread_quantile(stable.times, q)
         limit = 1.0 / limit if limit is not None and metric is Metric.SPEED else limit
         ends = _ratio(evidence, metric, pair, alpha)
-    low_end, high_end = _agreeing(ends, limit, state)
+    low_end, high_end = _agreeing(ends, limit, state) if is_ruled_out else ends
     return MetricFigures(
         metric=metric,
         state=state,

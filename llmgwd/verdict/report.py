@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from llmgwd.verdict.decision import Decision, State
-from llmgwd.verdict.evidence import Evidence
+from llmgwd.verdict.evidence import Evidence, Final
 from llmgwd.verdict.figures import MetricFigures, Need, figures_of, need
 from llmgwd.verdict.limits import Metric
 from llmgwd.verdict.sentence import sentence
@@ -19,9 +19,19 @@ class Report:
     """The limits were held against the canary alone."""
 
 
+def make_final(evidence: Evidence, decision: Decision) -> None:
+    """Keeps a decision of worse with its sentence, whatever comes later.
+
+    One that was taken early may look otherwise once stable's failures of the same look come in, and the removal that
+    follows it may have to wait.
+    """
+    if evidence.final is None and decision.worse_by:
+        evidence.final = Final(list(decision.worse_by), report(evidence, decision).sentence)
+
+
 def report(evidence: Evidence, decision: Decision) -> Report:
     """Explains a decision that `decide` took on this very evidence. Takes milliseconds: only for what is shown."""
     figures = tuple(figures_of(evidence, metric, decision) for metric in Metric)
     needed = need(evidence, decision)
-    text = sentence(evidence, decision, figures, needed)
+    text = evidence.final.sentence if evidence.final else sentence(evidence, decision, figures, needed)
     return Report(decision.state, text, figures, needed, evidence.stable_down)

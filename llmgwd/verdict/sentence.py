@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
+from llmgwd.verdict.counts import MOST_PER_KEY
 from llmgwd.verdict.decision import Decision, State, Wait
 from llmgwd.verdict.evidence import SHARES, WARM_UP, Evidence
 from llmgwd.verdict.figures import ABSENT, OFF, MetricFigures, Need
@@ -31,23 +32,39 @@ _WERE: Mapping[Metric, str] = {
 def sentence(evidence: Evidence, decision: Decision, figures: Sequence[MetricFigures], need: Need) -> str:
     """One sentence for people: both sides' counts and values, the interval, the limit, or what is still needed."""
     if decision.state is State.WORSE:
-        blamed = next(metric for metric in figures if metric.metric is decision.blamed)
-        return _worse(evidence, blamed)
+        by_metric = {shown.metric: shown for shown in figures}
+        return _worse(evidence, [by_metric[metric] for metric in decision.worse_by])
     if decision.state is State.FINE:
         return _fine(figures, decision)
     return _undecided(evidence, decision, figures, need)
 
 
-def _worse(evidence: Evidence, shown: MetricFigures) -> str:
-    parts = []
-    if shown.since_look is not None:
-        at = datetime.fromtimestamp(shown.since_look * evidence.look_s, UTC)
-        parts.append(f"since {at:%H:%M:%S} UTC, ")
-    parts.append(_compared(evidence, shown))
+def _worse(evidence: Evidence, by: Sequence[MetricFigures]) -> str:
+    said = [_since(evidence, shown) + _compared(evidence, shown) for shown in by]
+    parts = [said[0] if len(said) == 1 else f"worse by several limits together, by none alone: {'; and '.join(said)}"]
     if evidence.canary_keys:
         keys = evidence.canary_keys
         parts.append(f"; in {keys:,} session{_s(keys)} on the canary and {evidence.stable_keys:,} on stable")
+    if left_out := _left_out(evidence):
+        parts.append(f"; {left_out}")
     return "".join(parts)
+
+
+def _since(evidence: Evidence, shown: MetricFigures) -> str:
+    if shown.since_look is None:
+        return ""
+    return f"since {datetime.fromtimestamp(shown.since_look * evidence.look_s, UTC):%H:%M:%S} UTC, "
+
+
+def _left_out(evidence: Evidence) -> str:
+    """How many requests of busy sessions were not counted; empty when none."""
+    ours, theirs = evidence.left_out
+    if not ours and not theirs:
+        return ""
+    return (
+        f"not counted are {ours:,} canary and {theirs:,} stable request{_s(theirs)}, beyond the first {MOST_PER_KEY} "
+        "an hour of one session"
+    )
 
 
 def _compared(evidence: Evidence, shown: MetricFigures) -> str:
@@ -56,11 +73,8 @@ def _compared(evidence: Evidence, shown: MetricFigures) -> str:
         ours = (
             f"{shown.canary_hits:,} of {shown.canary_n:,} canary {_WERE[shown.metric]} ({_percent(shown.canary_value)})"
         )
-        if evidence.stable_down:
-            return (
-                f"{ours}; stable was down, so the canary is judged on its own, and {limit} above none; if one and the "
-                "same outage took both, start it again with --again"
-            )
+        if shown.metric is Metric.BAD_ANSWERS and (evidence.stable_down or evidence.has_all):
+            return f"{ours}; {_alone(evidence, limit)}"
         return (
             f"{ours} against {shown.stable_hits:,} of {shown.stable_n:,} on stable ({_percent(shown.stable_value)}); "
             f"the difference is {_between(shown.low, shown.high, _points)}, {limit}"
@@ -70,6 +84,18 @@ def _compared(evidence: Evidence, shown: MetricFigures) -> str:
     return (
         f"{WORDS[shown.metric]} {ours} on {shown.canary_n:,} canary answers against {theirs} on {shown.stable_n:,} "
         f"of stable ({ratio}, {_between(low, high, _times)}; {limit})"
+    )
+
+
+def _alone(evidence: Evidence, limit: str) -> str:
+    """Why bad answers are not compared, and what they are held to."""
+    known = evidence.shares[Metric.BAD_ANSWERS].known_centre
+    bar = f"{limit} above {'none' if known is None else f'the {_percent(known)} that stable had before'}"
+    if not evidence.stable_down:
+        return f"it had all requests, so it is judged on its own, and {bar}"
+    return (
+        f"stable was down, so the canary is judged on its own, and {bar}; if one and the same outage took both, start "
+        "it again with --again"
     )
 
 
@@ -101,7 +127,7 @@ def _undecided(evidence: Evidence, decision: Decision, figures: Sequence[MetricF
     if need.requests:
         more = f"about {need.requests:,} more canary request{_s(need.requests)} needed"
         parts.append(more if need.seconds is None else f"{more}, {_duration(need.seconds)} at today's rate")
-    if evidence.warm_from is None:
+    if evidence.warm_from is None and any(metric not in SHARES for metric in evidence.wealth):
         parts.append(f"times count after the first {WARM_UP} answers")
     if decision.absent:
         parts.append(_without(decision.absent))
@@ -111,6 +137,8 @@ def _undecided(evidence: Evidence, decision: Decision, figures: Sequence[MetricF
         parts.append(
             f"no canary answer has shown a {' or '.join(WORDS[metric] for metric in missing)}; where none can, {off}"
         )
+    if left_out := _left_out(evidence):
+        parts.append(left_out)
     parts.extend(_waits_for(evidence, wait) for wait in decision.waits)
     return "; ".join(parts)
 
@@ -130,6 +158,8 @@ def _waits_for(evidence: Evidence, wait: Wait) -> str:
             return "it has not served long enough"
         case Wait.STABLE:
             return "stable is down, so there is nothing to compare with"
+        case Wait.SHARE:
+            return "it has all requests, so there is nothing to compare with: it is judged once it has fewer"
         case Wait.LOAD:
             canary, stable = load_figures(evidence.load)
             return (

@@ -8,11 +8,9 @@ from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.evidence import SHARES, TIMES, WARM_UP, Evidence, OpenLook, Side, side_of
 from llmgwd.verdict.limits import Metric
 from llmgwd.verdict.scale import steps_within
-from llmgwd.verdict.shares import LEAST_STABLE, ODDS, ShareBets, absolute_bets, share_bets, share_logs
+from llmgwd.verdict.shares import DOWN, LEAST_STABLE, ODDS, ShareBets, absolute_bets, share_bets, share_logs
 from llmgwd.verdict.times import RANK_ODDS, TAIL_ODDS, Ranks, rank_logs, tail_logs
 
-RATE_LOOKS = 60.0
-"""Looks over which the rate of canary requests is averaged."""
 LONGEST_ASIDE = 20
 """Looks for which those without a canary request may wait for one that has."""
 
@@ -29,16 +27,19 @@ TIMES_OF: Mapping[Metric, Callable[[ArmCounts], dict[int, int]]] = {
 
 
 def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stable_down: bool = False) -> None:
-    """Closes `looks`, which must be among `evidence.open`, in the order given.
+    """Closes `looks`, which must be among `evidence.open`, in the order given. None: tells whether stable is down.
 
     now_look: the newest look that can hold a request by now; stable_down: stable has no ready replica.
     """
     if evidence.ended >= WARM_UP:
         # The smaller, lest a clock that is set back leaves times unjudged until it has caught up.
         evidence.warm_from = min(now_look + 1, evidence.warm_from or now_look + 1)
+    _tell_whether_down(evidence, stable_down)
+    if evidence.first is not None:
+        evidence.arrivals.pass_to(now_look, evidence.first)
     for look in looks:
         evidence.open.remove(look)
-        evidence.rate += (look.canary.ended - evidence.rate) / RATE_LOOKS
+        evidence.arrivals.add(look.canary.ended)
         if look.canary.ended or look.canary.ttft:
             _close(evidence, _with_aside(evidence, look, stable_down), stable_down)
         else:
@@ -48,9 +49,8 @@ def settle(evidence: Evidence, looks: Iterable[OpenLook], now_look: int, *, stab
 def _put_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     """Keeps a look without a canary request for the next that has one: on its own it moves next to nothing."""
     aside = evidence.aside
-    _tell_whether_down(evidence, stable_down)
     # Far apart also in the other direction: the clock was set back.
-    if aside and (aside.share != look.share or abs(look.number - aside.number) >= LONGEST_ASIDE):
+    if aside and (not _are_alike(aside, look) or abs(look.number - aside.number) >= LONGEST_ASIDE):
         _close(evidence, aside, stable_down)
         aside = None
     if aside:
@@ -60,18 +60,21 @@ def _put_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
 
 
 def _with_aside(evidence: Evidence, look: OpenLook, stable_down: bool) -> OpenLook:
-    """The look with what was put aside; under another share that is closed by itself."""
+    """The look with what was put aside; where that was split or is judged otherwise, it is closed by itself."""
     aside, evidence.aside = evidence.aside, None
-    if aside and aside.share == look.share and _is_warm(evidence, aside) == _is_warm(evidence, look):
+    if aside and _are_alike(aside, look) and _is_warm(evidence, aside) == _is_warm(evidence, look):
         look.stable.add(aside.stable)
     elif aside:
         _close(evidence, aside, stable_down)
     return look
 
 
+def _are_alike(one: OpenLook, other: OpenLook) -> bool:
+    return one.share == other.share and one.not_for == other.not_for
+
+
 def _tell_whether_down(evidence: Evidence, stable_down: bool) -> None:
-    lately = evidence.shares[Metric.BAD_ANSWERS].lately.value
-    evidence.stable_down = stable_down or lately > 0.5
+    evidence.stable_down = stable_down or evidence.shares[Metric.BAD_ANSWERS].lately.value > DOWN
 
 
 def _is_warm(evidence: Evidence, look: OpenLook) -> bool:
@@ -82,42 +85,64 @@ def _close(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     comparable = 0.0 < look.share < 1.0
     if comparable:
         evidence.share = look.share
+    evidence.has_all = look.share >= 1.0
     _tell_whether_down(evidence, stable_down)
     for metric in SHARES:
-        _close_share(evidence, metric, look, comparable)
+        if comparable or speaks_alone(metric, look.share):
+            _close_share(evidence, metric, look)
+    _learn(evidence, look, stable_down)
     warm = _is_warm(evidence, look)
     for metric in TIMES:
         _close_times(evidence, metric, look, comparable and warm and not evidence.stable_down)
     evidence.seen += look.canary.ended
 
 
+def _learn(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
+    """Of stable; what it does while it is down is not what the canary is to be held to."""
+    for metric in SHARES:
+        evidence.shares[metric].notice(HITS[metric](look.stable), look.stable.ended)
+    if stable_down or evidence.shares[Metric.BAD_ANSWERS].lately.value > DOWN:
+        return
+    for metric in SHARES:
+        evidence.shares[metric].learn(HITS[metric](look.stable), look.stable.ended)
+
+
+def speaks_alone(metric: Metric, share: float) -> bool:
+    """Whether the metric is judged though the canary has all requests: else one that is down would stay."""
+    return share >= 1.0 and metric is Metric.BAD_ANSWERS
+
+
 def bets_on(evidence: Evidence, metric: Metric, share: float) -> ShareBets | None:
     """The bets on a yes/no metric, as long as nothing new is learnt; None: nothing to bet on."""
     points = evidence.limits[metric]
-    if points is None or not 0.0 < share < 1.0:
+    if points is None or share <= 0.0:
         return None
-    if evidence.stable_down:
-        # How often answers are long or refused depends on what is asked: without stable there is nothing to hold to.
-        return absolute_bets(points / 100.0) if metric is Metric.BAD_ANSWERS else None
     record = evidence.shares[metric]
+    if evidence.stable_down or share >= 1.0:
+        # How often answers are long or refused depends on what is asked: without stable there is nothing to hold to.
+        if metric is not Metric.BAD_ANSWERS:
+            return None
+        return absolute_bets((record.known_centre or 0.0) + points / 100.0)
     if metric is not Metric.BAD_ANSWERS and record.seen < LEAST_STABLE:
         return None
     return share_bets(share, record.centre, points / 100.0)
 
 
-def _close_share(evidence: Evidence, metric: Metric, look: OpenLook, comparable: bool) -> None:
+def _close_share(evidence: Evidence, metric: Metric, look: OpenLook) -> None:
     hits = HITS[metric]
     canary, stable = (hits(look.canary), look.canary.ended), (hits(look.stable), look.stable.ended)
-    if comparable:
-        life = evidence.life[metric]
-        for side, (bad, requests) in ((life.canary, canary), (life.stable, stable)):
-            side.hits += bad
-            side.n += requests
-        bets = bets_on(evidence, metric, look.share) if metric in evidence.wealth else None
-        if bets:
-            growth = _bet(evidence, metric, ODDS, *share_logs(bets, canary, stable))
-            evidence.runs[metric].add(look.number, growth, Side(canary[1], canary[0]), Side(stable[1], stable[0]))
-    evidence.shares[metric].learn(*stable)
+    life = evidence.life[metric]
+    for side, (bad, requests) in ((life.canary, canary), (life.stable, stable)):
+        side.hits += bad
+        side.n += requests
+    bets = bets_on(evidence, metric, look.share) if metric in evidence.wealth and metric not in look.not_for else None
+    if bets:
+        against, behind = share_logs(bets, canary, stable)
+        if not bets.ratio:
+            # Without a comparison it can lose what speaks for it, and win nothing.
+            behind = [min(0.0, log) for log in behind]
+        growth = _bet(evidence, metric, ODDS, against, behind)
+        evidence.runs[metric].add(look.number, growth, Side(canary[1], canary[0]), Side(stable[1], stable[0]))
 
 
 def _close_times(evidence: Evidence, metric: Metric, look: OpenLook, judged: bool) -> None:
@@ -154,11 +179,11 @@ def _bet_on_times(
     strict, plain = ranks.levels(canary, most), ranks.levels(stable)
     lenient = strict if least == most else ranks.levels(canary, least)
     overstated = guard.overstated
-    if metric in evidence.wealth:
+    if metric in evidence.wealth and metric not in look.not_for:
         logs = rank_logs(record, ratio, strict, lenient, plain)
         growth = _bet(evidence, metric, RANK_ODDS, *logs, 1.0 / overstated)
         evidence.runs[metric].add(look.number, growth, of_canary, of_stable)
-    if metric is Metric.TTFT and Metric.TTFT_P95 in evidence.wealth:
+    if metric is Metric.TTFT and Metric.TTFT_P95 in evidence.wealth and Metric.TTFT_P95 not in look.not_for:
         # A drift moves the tail's share by less, in units of its own chance.
         power = 1.0 / (1.0 + 0.35 * (overstated - 1.0))
         growth = _bet(evidence, Metric.TTFT_P95, TAIL_ODDS, *tail_logs(record, ratio, strict, lenient, plain), power)

@@ -21,8 +21,10 @@ PRIOR_HITS, HALF_LIFE = 0.5, 2000.0
 RARE, UNKNOWN = 100.0, 20.0
 """Requests that the prior counts for: failures are rare, of the others little is known before stable has shown it."""
 DOWN_HALF_LIFE, DOWN_PRIOR = 20.0, 5.0
+DOWN = 0.5
+"""Stable's share of bad answers, lately, above which it is down."""
 LEAST_STABLE = 20
-"""Requests of stable before a metric other than bad answers is bet on."""
+"""Requests of stable before the canary is held to its share alone, or bet on at all by metrics but bad answers."""
 ODDS = (0.2, 0.4, 0.2, 0.2)
 """How a stake is divided over the four roll-back bets, from a slight excess to hard down."""
 HOPELESS = 0.98
@@ -52,11 +54,20 @@ class ShareRecord:
         """Stable's recent share, as bets take it."""
         return int(self.rate.value * PER_CENTRE + 0.5) / PER_CENTRE
 
+    @property
+    def known_centre(self) -> float | None:
+        """The same; None while stable has hardly had a request."""
+        return self.centre if self.seen >= LEAST_STABLE else None
+
+    def notice(self, hits: int, requests: int) -> None:
+        """Takes what stable did into `lately`."""
+        self.lately.add(hits, requests, DOWN_HALF_LIFE, 0.0, DOWN_PRIOR)
+
     def learn(self, hits: int, requests: int) -> None:
+        """Takes what stable did into what it is known for."""
         if requests:
             self.seen += requests
             self.rate.add(hits, requests, HALF_LIFE, PRIOR_HITS, self.prior_requests)
-            self.lately.add(hits, requests, DOWN_HALF_LIFE, 0.0, DOWN_PRIOR)
 
 
 def unseen(prior_requests: float) -> ShareRecord:
@@ -108,7 +119,7 @@ def share_bets(share: float, centre: float, margin: float) -> ShareBets | None:
 
 
 def absolute_bets(bar: float) -> ShareBets | None:
-    """Bets on the canary alone, for while stable is down: is its share above `bar`?"""
+    """Bets on the canary alone, for while stable is down or has no request: is its share above `bar`?"""
     return share_bets(0.0, 0.0, bar)
 
 

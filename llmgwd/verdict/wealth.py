@@ -33,6 +33,8 @@ class Wealth:
     """Wealth of each roll-back bet, stakes included; fair as long as the canary is within the limit."""
     behind: list[float] = field(default_factory=list)
     """Log wealth of each promote bet, from 0; fair as long as the canary is beyond the limit."""
+    highest: float = HIGHEST_LOG
+    """Where each log of `behind` is cut."""
     total: float = 0.0
     """Of the roll-back bets together."""
 
@@ -78,7 +80,7 @@ class Wealth:
         self.against = grown
         before = self.behind or [0.0] * len(behind)
         self.behind = [
-            so_far + power * log if so_far + power * log < HIGHEST_LOG else HIGHEST_LOG
+            so_far + power * log if so_far + power * log < self.highest else self.highest
             for so_far, log in zip(before, behind, strict=True)
         ]
 

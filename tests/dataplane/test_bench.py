@@ -2,6 +2,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from llmgwd.dataplane.bench import Bench
 from llmgwd.domain.canary import Canary
@@ -59,8 +60,8 @@ def test_loads_are_measured_where_times_are_judged_and_survive_a_restart(tmp_pat
     for look in range(6):
         serve(bench, look, UNEVEN, QUICK)
     canary, stable = bench.load("c")
-    assert canary == LoadFigures(in_flight=0.2, busy=0.05, tokens_per_s=20.0)
-    assert stable == LoadFigures(in_flight=4.0, busy=1.0, tokens_per_s=20.0)
+    assert (canary.in_flight, canary.busy, canary.tokens_per_s) == pytest.approx((0.2, 0.05, 20))
+    assert (stable.in_flight, stable.busy, stable.tokens_per_s) == pytest.approx((4, 1, 20))
     with store.transaction():
         bench.write()
     store.close()
@@ -86,6 +87,36 @@ def test_a_quick_canary_that_idles_beside_a_full_stable_is_not_fine_unless_that_
     assert even is not None
     assert even.state is State.FINE
     store.close()
+
+
+def test_worse_is_final_though_stable_turns_out_to_fail_as_well_and_survives_a_restart(tmp_path: Path) -> None:
+    store = Store(tmp_path / "llmgw.db")
+    store.canaries.put(CANARY)
+    bench = Bench(store.canaries)
+    bench.open("c", {}, LOOK_S)
+    for look in range(20):
+        bench.add([LookSample("c", arm, FIRST + look, 50.0, arrived=40, ended=40) for arm in Arm])
+        bench.close_looks(CANARY, at(look + 1), stable_down=False, slots=SLOTS)
+    bench.add([LookSample("c", Arm.CANARY, FIRST + 20, 50.0, arrived=30, ended=30, bad=30)])
+    found = bench.decide(CANARY, at(20), 0.0)
+    assert found is not None
+    assert found.state is State.WORSE
+    said = bench.report(CANARY, at(20), 0.0)
+    bench.add([LookSample("c", Arm.STABLE, FIRST + 20, 50.0, arrived=30, ended=30, bad=30)])
+    for look in range(21, 60):
+        bench.add([LookSample("c", arm, FIRST + look, 50.0, arrived=40, ended=40) for arm in Arm])
+        bench.close_looks(CANARY, at(look + 1), stable_down=False, slots=SLOTS)
+    bench.change_limits("c", {"bad_answers": 90.0})
+    assert bench.decide(CANARY, at(60), 0.0) == found
+    with store.transaction():
+        bench.save()
+    store.close()
+    again = Store(tmp_path / "llmgw.db")
+    after = Bench(again.canaries).report(CANARY, at(60), 0.0)
+    again.close()
+    assert said is not None
+    assert after is not None
+    assert (after.state, after.sentence) == (State.WORSE, said.sentence)
 
 
 def test_what_comes_of_a_canary_that_ended_is_dropped(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from llmgwd.domain.canary import Canary, CanaryEvent, after
 from llmgwd.domain.catalog import Model, Origin, candidate, moved, moved_back
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.jobs import Ending, Job, first_unfinished, planned
-from llmgwd.domain.plan import GiveShare, GiveUp, Plan, Progress, PromoteIt, next_move
+from llmgwd.domain.plan import GiveShare, GiveUp, Plan, Progress, PromoteIt, Standing, given_by_hand, next_move
 from llmgwd.domain.recovery import Course, can_be_undone, course, served_meanwhile
 from llmgwd.protocol.states import CanaryPhase, JobKind, JobState, OnDeadline, StepState, VerdictState
 
@@ -96,7 +96,8 @@ class Story(RuleBasedStateMachine):
     def change_share(self, percent: int) -> None:
         canary = self.canary
         if canary is not None and canary.phase in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
-            self.put(msgspec.structs.replace(canary, share=percent))
+            progress = given_by_hand(canary.plan, canary.progress, percent, self.now, 0)
+            self.put(msgspec.structs.replace(canary, share=percent, progress=progress))
             self.events.append(f"share {percent}")
 
     @rule()
@@ -129,8 +130,8 @@ class Story(RuleBasedStateMachine):
         self.serving.pop("chat-canary", None)
 
     @precondition(lambda self: self.job is None and self.canary is not None)
-    @rule(verdict=st.sampled_from(VerdictState), seconds=st.integers(1, 400))
-    def look(self, verdict: VerdictState, seconds: int) -> None:
+    @rule(verdict=st.sampled_from(VerdictState), seconds=st.integers(1, 400), judged=st.integers(0, 100))
+    def look(self, verdict: VerdictState, seconds: int, judged: int) -> None:
         self.now += timedelta(seconds=seconds)
         canary = self.canary
         assert canary is not None
@@ -139,8 +140,9 @@ class Story(RuleBasedStateMachine):
         if verdict is VerdictState.WORSE and canary.share > 0:
             self.take_out(canary, CanaryPhase.ROLLED_BACK)
             return
-        match next_move(canary.plan, canary.progress, verdict, self.now):
+        match next_move(canary.plan, canary.progress, Standing(verdict, canary.share, judged), self.now):
             case GiveShare(step, percent):
+                assert percent > canary.share > 0
                 progress = msgspec.structs.replace(canary.progress, step=step, step_since=self.now)
                 self.put(msgspec.structs.replace(canary, share=percent, progress=progress))
             case PromoteIt():
@@ -206,7 +208,9 @@ class Story(RuleBasedStateMachine):
                 self.serving["chat-canary"] = self.rows["chat-canary"].origin.short
             case JobKind.CANARY, "split" if self.canary and self.canary.phase is CanaryPhase.PREPARING:
                 phase = after(self.canary, CanaryEvent.READY)
-                self.put(msgspec.structs.replace(self.canary, phase=phase, progress=Progress(self.now)))
+                began = self.canary.progress or Progress(self.now)
+                progress = msgspec.structs.replace(began, since=self.now, step_since=None)
+                self.put(msgspec.structs.replace(self.canary, phase=phase, progress=progress))
             case JobKind.PROMOTE, "catalog" if not job.written:
                 canary = self.canary
                 assert canary is not None

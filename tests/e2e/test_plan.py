@@ -33,9 +33,11 @@ def events(house: House, what: str) -> list[tuple[str, str, str, str]]:
 
 def test_steps_are_given_one_after_the_other_by_llmgw_and_the_last_waits_for_a_person(house: House) -> None:
     started(house, "--steps", "20,50,80", "--hold", "500ms")
-    assert canary(house)["share"] in (20, 50)
-    wait_until(lambda: canary(house)["share"] == 80)
-    wait_until(lambda: "waits for a person" in canary(house)["next"])
+    wait_until(lambda: canary(house)["next"] == "waits for 20 more judged canary requests, then 50 %")
+    assert canary(house)["share"] == 20
+    with load_on(house):
+        wait_until(lambda: canary(house)["share"] == 80)
+        wait_until(lambda: "waits for a person" in canary(house)["next"])
     given = [(by, before, after, why) for by, before, after, why in events(house, "canary_share") if by == "llmgw"]
     assert given == [("llmgw", "20 %", "50 %", "step 2 of 3"), ("llmgw", "50 %", "80 %", "step 3 of 3")]
 
@@ -57,6 +59,21 @@ def test_a_plan_says_what_comes_next_and_when_survives_a_restart_and_can_be_held
     assert "plan is held" in house.ok("model", "percent", "chat", "40")
     assert canary(house)["paused"]
     assert [by for by, *_ in events(house, "canary_paused")] == [canary(house)["by"]]
+    house.ok("model", "resume", "chat")
+    assert canary(house)["next"] == "holds 40 %, then 50 %"
+
+
+def test_a_canary_that_a_person_takes_the_requests_from_is_not_promoted_by_llmgw(tmp_path: Path) -> None:
+    with house_on(tmp_path, started=False) as house:
+        house.settings["canary"]["min_age"] = "1s"
+        house.start()
+        started(house, "--steps", "50", "--auto-promote", "--hold", "1h", *NO_TIMES)
+        with load_on(house):
+            wait_until(lambda: canary(house)["verdict"]["state"] == "fine", 90)
+        assert "plan is held" in house.ok("model", "percent", "chat", "0")
+        assert canary(house)["paused"]
+        house.ok("model", "resume", "chat")
+        assert "its share is 0" in canary(house)["next"]
 
 
 def test_a_fine_canary_is_promoted_by_llmgw(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+import math
+
 import msgspec
 import pytest
 
@@ -12,6 +14,7 @@ from llmgwd.verdict.evidence import (
     add_stable,
     begin,
     change_limits,
+    promote_alpha,
     ripe,
 )
 from llmgwd.verdict.limits import KNOWN, Metric
@@ -205,17 +208,84 @@ def test_a_clock_that_was_set_back_leaves_no_look_open_for_ever() -> None:
     assert len(evidence.open) <= MOST_OPEN
 
 
-def test_a_share_of_nothing_or_all_compares_nothing() -> None:
-    for share in (0.0, 1.0):
-        evidence = begin({})
-        for look in range(50):
-            add_canary(evidence, look, share, ArmCounts(arrived=5, ended=5, bad=5))
-            add_stable(evidence, look, share, ArmCounts(arrived=5, ended=5))
-            settle(evidence, list(evidence.open), look)
-            add_canary(evidence, look + 1, share, ArmCounts(arrived=5, ended=5, bad=5))
-        decision = decide(evidence, OLD_S)
+def test_a_share_of_nothing_compares_nothing() -> None:
+    evidence = begin({})
+    for look in range(50):
+        add_canary(evidence, look, 0.0, ArmCounts(arrived=5, ended=5, bad=5))
+        add_stable(evidence, look, 0.0, ArmCounts(arrived=5, ended=5))
+        settle(evidence, list(evidence.open), look)
+        add_canary(evidence, look + 1, 0.0, ArmCounts(arrived=5, ended=5, bad=5))
+    decision = decide(evidence, OLD_S)
+    assert decision.state is State.UNDECIDED
+    report(evidence, decision)
+
+
+def test_a_canary_that_has_all_requests_is_worse_within_ten_when_it_is_down() -> None:
+    canary = Canary()
+    assert canary.until(State.FINE, STABLE, STABLE, looks=1000, requests=10).state is State.FINE
+    before = canary.evidence.seen
+    canary.share = 1.0
+    decision = canary.until(State.WORSE, DOWN, STABLE, requests=1)
+    assert (decision.state, decision.blamed) == (State.WORSE, Metric.BAD_ANSWERS)
+    assert canary.evidence.seen - before <= 10
+    said = report(canary.evidence, decision).sentence
+    assert "it had all requests, so it is judged on its own, and the limit is +1 point above the 0." in said
+
+
+def test_a_canary_that_has_all_requests_fails_early_too_and_from_the_beginning() -> None:
+    evidence = begin({})
+    add_canary(evidence, 0, 1.0, ArmCounts(arrived=9, ended=9, bad=9))
+    decision = decide(evidence, OLD_S)
+    assert decision.state is State.WORSE
+    assert "9 of 9 canary answers were bad" in report(evidence, decision).sentence
+
+
+def test_a_canary_that_has_all_requests_is_never_fine_and_wins_nothing_for_later() -> None:
+    canary = Canary(share=0.5)
+    for _ in range(20):
+        canary.serves(STABLE, STABLE)
+    canary.share = 1.0
+    before = canary.evidence.wealth[Metric.BAD_ANSWERS].log_behind
+    for _ in range(500):
+        decision = canary.serves(STABLE, STABLE, requests=20)
         assert decision.state is State.UNDECIDED
-        report(evidence, decision)
+    assert Wait.SHARE in decision.waits
+    assert "it has all requests" in report(canary.evidence, decision).sentence
+    assert canary.evidence.wealth[Metric.BAD_ANSWERS].log_behind <= before
+
+
+@pytest.mark.parametrize("bad", [0.02, 0.05, 0.2])
+def test_a_canary_as_good_as_stable_was_stays_while_stable_is_down(bad: float) -> None:
+    arm = Arm(bad=bad)
+    canary = Canary()
+    for _ in range(100):
+        assert canary.serves(arm, arm, requests=10).state is not State.WORSE
+    for _ in range(60):
+        add_canary(canary.evidence, canary.look, canary.share, arm.answers(canary.rng, 10))
+        canary.look += 1
+        assert canary.asked(stable_down=True).state is not State.WORSE
+    add_canary(canary.evidence, canary.look, canary.share, DOWN.answers(canary.rng, 20))
+    canary.look += 1
+    decision = canary.asked(stable_down=True)
+    assert decision.state is State.WORSE
+    assert "that stable had before" in report(canary.evidence, decision).sentence
+
+
+def test_what_stable_does_while_it_is_down_is_not_what_the_canary_is_held_to() -> None:
+    canary = Canary()
+    for _ in range(30):
+        canary.serves(STABLE, STABLE)
+    for _ in range(200):
+        canary.serves(STABLE, DOWN)
+    assert canary.evidence.shares[Metric.BAD_ANSWERS].centre < 0.02
+    assert canary.until(State.WORSE, Arm(bad=0.3), DOWN, looks=20).state is State.WORSE
+
+
+def test_stable_that_is_back_is_not_down_any_more_though_nothing_comes_in() -> None:
+    canary = Canary()
+    canary.serves(STABLE, STABLE)
+    assert Wait.STABLE in canary.asked(stable_down=True).waits
+    assert Wait.STABLE not in canary.asked(stable_down=False).waits
 
 
 def test_each_request_is_judged_by_the_share_it_was_split_by() -> None:
@@ -351,6 +421,36 @@ def test_a_limit_can_be_switched_off_and_on_again_but_not_for_a_fresh_budget() -
         assert Metric.REJECTED not in evidence.wealth
         change_limits(evidence, {"rejected": 2.0})
         assert evidence.wealth[Metric.REJECTED].budget == before / times
+
+
+def test_a_changed_limit_takes_twice_the_evidence_for_fine_and_can_still_be_met() -> None:
+    evidence = begin({"ttft": None, "speed": None})
+    for times in range(1, 13):
+        change_limits(evidence, {"bad_answers": 20.0 + times})
+        assert promote_alpha(evidence, Metric.BAD_ANSWERS) == evidence.alpha_promote / 2**times
+    assert promote_alpha(evidence, Metric.REJECTED) == evidence.alpha_promote
+    canary = Canary(evidence=evidence)
+    for _ in range(300):
+        decision = canary.serves(STABLE, STABLE, requests=10)
+    assert decision.state is State.FINE
+    assert evidence.wealth[Metric.BAD_ANSWERS].log_behind >= math.log(2**12 / evidence.alpha_promote)
+
+
+def test_a_changed_limit_is_judged_from_the_next_look_on() -> None:
+    canary = Canary()
+    for _ in range(10):
+        canary.serves(STABLE, STABLE)
+    evidence = canary.evidence
+    add_canary(evidence, canary.look, 0.1, ArmCounts(arrived=9, ended=9, rejected=9))
+    change_limits(evidence, {"bad_answers": 2.0})
+    add_canary(evidence, canary.look, 0.1, ArmCounts(arrived=9, ended=9, bad=9))
+    assert Metric.BAD_ANSWERS not in (decide(evidence, OLD_S).blamed,)
+    canary.look += 1
+    canary.asked()
+    assert evidence.wealth[Metric.BAD_ANSWERS].total == 0
+    assert evidence.wealth[Metric.REJECTED].total > 1
+    canary.serves(DOWN, STABLE)
+    assert evidence.wealth[Metric.BAD_ANSWERS].total > 1
 
 
 def test_with_every_limit_off_nothing_is_judged() -> None:

@@ -1,8 +1,12 @@
+import random
+
 from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.decision import State, decide
-from llmgwd.verdict.evidence import add_canary, add_stable
+from llmgwd.verdict.evidence import add_canary, add_stable, begin, ripe
+from llmgwd.verdict.intervals import difference_interval
 from llmgwd.verdict.limits import Metric
 from llmgwd.verdict.report import Report, report
+from llmgwd.verdict.settle import settle
 from tests.verdict.traffic import OLD_S, Arm, Canary
 
 STABLE = Arm()
@@ -53,6 +57,52 @@ def test_sessions_are_told() -> None:
     assert explained(canary, State.WORSE, Arm(bad=1.0)).sentence.endswith(
         "; in 1 session on the canary and 30 on stable"
     )
+
+
+def test_requests_of_busy_sessions_that_are_not_counted_are_told() -> None:
+    canary = Canary()
+    add_canary(canary.evidence, 0, 0.1, ArmCounts(left_out=980))
+    add_stable(canary.evidence, 0, 0.1, ArmCounts(left_out=3))
+    said = "not counted are 980 canary and 3 stable requests, beyond the first 20 an hour of one session"
+    canary.serves(STABLE, STABLE)
+    assert said in report(canary.evidence, canary.asked()).sentence
+    assert said in explained(canary, State.WORSE, Arm(bad=1.0)).sentence
+
+
+def test_what_is_worse_by_several_limits_together_names_them_all_and_claims_none_alone() -> None:
+    """Each of three metrics is a little beyond its limit, in a life where only their sum shows it."""
+    for seed in range(100):
+        rng = random.Random(seed)
+        evidence = begin({"ttft": None, "speed": None})
+        for look in range(300):
+            bad, odd, refused = (sum(rng.random() < rate for _ in range(10)) for rate in (0.04, 0.06, 0.06))
+            add_canary(evidence, look, 0.1, ArmCounts(arrived=10, ended=10, bad=bad, degenerate=odd, rejected=refused))
+            add_stable(evidence, look, 0.1, ArmCounts(arrived=90, ended=90))
+            settle(evidence, ripe(evidence, (look + 1) * evidence.look_s), look)
+            decision = decide(evidence, OLD_S)
+            if decision.state is State.WORSE:
+                break
+        if len(decision.worse_by) > 1:
+            break
+    assert len(decision.worse_by) > 1
+    told = report(evidence, decision)
+    assert told.sentence.startswith("worse by several limits together, by none alone: ")
+    shown = {each.metric: each for each in told.metrics}
+    richest = max(evidence.wealth.values(), key=lambda wealth: wealth.total)
+    assert richest.total < 1 / evidence.alpha
+    for metric in decision.worse_by:
+        assert shown[metric].state == State.WORSE
+        pair = evidence.life[metric]
+        whole = difference_interval(
+            (pair.canary.hits, pair.canary.n), (pair.stable.hits, pair.stable.n), evidence.alpha
+        )
+        assert shown[metric].since_look is not None or (shown[metric].low, shown[metric].high) == whole
+
+
+def test_the_warm_up_is_not_spoken_of_where_no_times_are_judged() -> None:
+    canary = Canary(evidence=begin({"ttft": None, "speed": None}))
+    canary.serves(STABLE, STABLE)
+    assert "times count" not in report(canary.evidence, canary.asked()).sentence
 
 
 def test_undecided_says_what_is_open_and_how_much_is_needed() -> None:
