@@ -106,10 +106,13 @@ def test_worse_is_final_though_stable_turns_out_to_fail_as_well_and_survives_a_r
     for look in range(21, 60):
         bench.add([LookSample("c", arm, FIRST + look, 50.0, arrived=40, ended=40) for arm in Arm])
         bench.close_looks(CANARY, at(look + 1), stable_down=False, slots=SLOTS)
-    bench.change_limits("c", {"bad_answers": 90.0})
+    changed, _ = bench.with_limits("c", {"bad_answers": 90.0})
+    assert changed is not None
+    bench.replace("c", changed)
     assert bench.decide(CANARY, at(60), 0.0) == found
     with store.transaction():
-        bench.save()
+        bench.write()
+    bench.written()
     store.close()
     again = Store(tmp_path / "llmgw.db")
     after = Bench(again.canaries).report(CANARY, at(60), 0.0)
