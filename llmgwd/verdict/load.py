@@ -13,6 +13,10 @@ LATE_S = 2.0
 """A look is added up this long after its end, when what the workers counted in it has come in."""
 
 
+HALF_LIFE = 500.0
+"""Judged canary requests after which what was measured before counts half."""
+
+
 @dataclass
 class ArmLoad:
     """What an arm went through in one look."""
@@ -41,10 +45,10 @@ class ArmSums:
 
     in_flight: float = 0.0
     busy: float = 0.0
-    known: int = 0
+    known: float = 0.0
     """The canary requests of the looks in which the number of slots was known."""
     held_s: float = 0.0
-    tokens: int = 0
+    tokens: float = 0.0
     """As they came in: often in a later look than the requests that they were given to."""
 
 
@@ -54,6 +58,9 @@ class Load:
 
     open: list[LookLoad] = field(default_factory=list)
     judged: int = 0
+    """Canary requests that were added up, ever."""
+    weight: float = 0.0
+    """The same, those of long ago less."""
     canary: ArmSums = field(default_factory=ArmSums)
     stable: ArmSums = field(default_factory=ArmSums)
 
@@ -100,6 +107,8 @@ def add_up(load: Load, now_s: float, look_s: float, judged_from: int | None, slo
         load.open.remove(look)
         if judged_from is not None and judged_from <= look.number <= last:
             load.judged += look.judged
+            _forget(load, 0.5 ** (look.judged / HALF_LIFE))
+            load.weight += look.judged
             _add(load.canary, look.canary, look.judged, look_s, slots.canary)
             _add(load.stable, look.stable, look.judged, look_s, slots.stable)
     return bool(over)
@@ -107,7 +116,7 @@ def add_up(load: Load, now_s: float, look_s: float, judged_from: int | None, slo
 
 def figures(load: Load) -> tuple[LoadFigures, LoadFigures]:
     """The canary's and stable's."""
-    return _figures(load.canary, load.judged), _figures(load.stable, load.judged)
+    return _figures(load.canary, load.weight), _figures(load.stable, load.weight)
 
 
 def is_uneven(canary: LoadFigures, stable: LoadFigures) -> bool:
@@ -115,6 +124,17 @@ def is_uneven(canary: LoadFigures, stable: LoadFigures) -> bool:
     if canary.busy is None or stable.busy is None:
         return False
     return stable.busy >= FULL and canary.busy <= IDLE
+
+
+def _forget(load: Load, kept: float) -> None:
+    """Takes what there is down to the part `kept`: a share, or traffic, of long ago says little about now."""
+    load.weight *= kept
+    for sums in (load.canary, load.stable):
+        sums.in_flight *= kept
+        sums.busy *= kept
+        sums.known *= kept
+        sums.held_s *= kept
+        sums.tokens *= kept
 
 
 def _add(sums: ArmSums, arm: ArmLoad, weight: int, look_s: float, slots: int | None) -> None:
@@ -126,7 +146,7 @@ def _add(sums: ArmSums, arm: ArmLoad, weight: int, look_s: float, slots: int | N
         sums.known += weight
 
 
-def _figures(sums: ArmSums, judged: int) -> LoadFigures:
+def _figures(sums: ArmSums, judged: float) -> LoadFigures:
     if not judged:
         return LoadFigures()
     # Workers that each fill the slots at another moment seem to use more than there are.
