@@ -145,7 +145,7 @@ def test_uneven_load_is_told_with_both_loads_and_what_to_do() -> None:
     canary = Canary()
     canary.until(State.FINE, STABLE, STABLE, looks=1000, requests=10)
     load = canary.evidence.load
-    load.judged = load.canary.known = load.stable.known = 10
+    load.weight = load.canary.known = load.stable.known = 10
     load.canary.busy, load.stable.busy = 0.8, 9.7
     said = report(canary.evidence, decide(canary.evidence, OLD_S, uneven_load=True)).sentence
     assert "its times were measured on an engine that was idle (8.0 % of its slots busy)" in said
