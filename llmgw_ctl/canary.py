@@ -44,6 +44,7 @@ LimitOption = Annotated[
     list[str] | None,
     typer.Option("--limit", metavar="NAME=VALUE", help="A limit to hold it to, such as ttft=1.1; repeat it for more."),
 ]
+HOLD_S = 30 * 60.0
 IGNORE_LOAD = "Its times count for promotion though its engine was idle while stable's was full."
 
 
@@ -67,7 +68,10 @@ def canary(
     steps: Annotated[
         str | None, typer.Option(metavar="N,N,…", help="Shares one after the other, such as 5,25,50.")
     ] = None,
-    hold: Annotated[str, typer.Option(metavar="TIME", help="How long each step is held, such as 30m.")] = "30m",
+    hold: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long each share is held before the next; 30m with --steps."),
+    ] = None,
     auto_promote: Annotated[
         bool, typer.Option("--auto-promote", help="Promote it after the last step, once the verdict is fine.")
     ] = False,
@@ -75,8 +79,9 @@ def canary(
         str | None, typer.Option(metavar="TIME", help="When it must have a verdict, such as 12h.")
     ] = None,
     on_deadline: Annotated[
-        OnDeadline, typer.Option(help="What becomes of it when it is undecided then.")
-    ] = OnDeadline.HOLD,
+        OnDeadline | None,
+        typer.Option(help="What becomes of it when it is undecided then: hold, when not given.", show_default=False),
+    ] = None,
     limit: LimitOption = None,
     ignore_load: Annotated[bool, typer.Option("--ignore-load", help=IGNORE_LOAD)] = False,
     until_verdict: Annotated[
@@ -89,6 +94,7 @@ def canary(
 ) -> None:
     """Try newer weights on a share of a model's requests."""
     _check_together(steps, percent, detach, until_verdict)
+    _check_deadline(deadline, on_deadline)
     request = StartCanary(
         name=name,
         percent=10.0 if percent is None else percent,
@@ -96,10 +102,10 @@ def canary(
         engine_args=tuple(engine_arg) if engine_arg else None,
         again=again,
         steps=() if steps is None else shares(steps),
-        hold_s=seconds(hold) if steps is not None else 0.0,
+        hold_s=seconds(hold) if hold is not None else HOLD_S if steps is not None else 0.0,
         auto_promote=auto_promote,
         deadline_s=None if deadline is None else seconds(deadline),
-        on_deadline=on_deadline,
+        on_deadline=on_deadline or OnDeadline.HOLD,
         limits=limits(limit),
         ignore_load=ignore_load,
     )
@@ -116,6 +122,13 @@ def _check_together(steps: str | None, percent: float | None, detach: bool, unti
         raise typer.BadParameter("--steps and --percent both give shares; give one of them")
     if detach and until_verdict:
         raise typer.BadParameter("--detach returns at once and --until-verdict waits; give one of them")
+
+
+def _check_deadline(deadline: str | None, on_deadline: OnDeadline | None) -> None:
+    if deadline is None and on_deadline is not None:
+        raise typer.BadParameter(f"--on-deadline {on_deadline} needs a --deadline, such as 12h")
+    if deadline is not None and seconds(deadline) == 0:
+        raise typer.BadParameter("--deadline must be longer than nothing, such as 12h")
 
 
 def percent(

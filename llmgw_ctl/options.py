@@ -83,6 +83,8 @@ def limits(written: list[str] | None) -> dict[str, float | None]:
             equals = ""
         if not equals or not name.strip():
             raise typer.BadParameter(f"{each!r} is no limit; write ttft=1.1, bad_answers=+0.5 or rejected=off")
+    if len(found) < len(written or []):
+        raise typer.BadParameter("the same --limit is given twice; give each once")
     return found
 
 

@@ -1,6 +1,6 @@
 """A canary's plan: which share comes next and when, and what follows the last one."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -89,7 +89,10 @@ def next_move(plan: Plan, progress: Progress, standing: Standing, now: datetime)
         return Wait("its plan is paused")
     if standing.share == 0:
         return Wait("its share is 0: give it requests first")
-    return _go_on(plan, progress, standing, now)
+    move = _go_on(plan, progress, standing, now)
+    if isinstance(move, Wait) and standing.verdict is VerdictState.UNDECIDED:
+        return msgspec.structs.replace(move, why=move.why + _until_the_deadline(plan, progress))
+    return move
 
 
 def _at_the_deadline(plan: Plan, progress: Progress) -> Move:
@@ -125,6 +128,14 @@ def _go_on(plan: Plan, progress: Progress, standing: Standing, now: datetime) ->
 
 def _is_past_deadline(plan: Plan, progress: Progress, now: datetime) -> bool:
     return plan.deadline_s is not None and now >= progress.since + timedelta(seconds=plan.deadline_s)
+
+
+def _until_the_deadline(plan: Plan, progress: Progress) -> str:
+    if plan.deadline_s is None:
+        return ""
+    at = (progress.since + timedelta(seconds=plan.deadline_s)).astimezone(UTC)
+    ends = "it is taken out" if plan.on_deadline is OnDeadline.ABORT else "people are told"
+    return f"; still undecided at {at:%Y-%m-%d %H:%M:%S} UTC, {ends}"
 
 
 def _after_the_last(plan: Plan) -> str:

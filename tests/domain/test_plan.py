@@ -241,3 +241,13 @@ def test_all_requests_can_be_given_but_not_with_a_promotion_that_waits_for_a_com
     check_plan(Plan((100,)), of_steps=False)
     with pytest.raises(LlmgwError, match="cannot be found fine"):
         check_plan(Plan((100,), auto_promote=True), of_steps=False)
+
+
+@pytest.mark.parametrize(("plan", "ends"), [(DEADLINE, "people are told"), (GIVES_UP, "it is taken out")])
+def test_what_waits_says_what_its_deadline_brings(plan: Plan, ends: str) -> None:
+    waits = next_move(plan, Progress(T0), Standing(UNDECIDED, 10), at(1))
+    assert isinstance(waits, Wait)
+    assert waits.why.endswith(f"; still undecided at {at(60):%Y-%m-%d %H:%M:%S} UTC, {ends}")
+    fine = next_move(plan, Progress(T0), Standing(VerdictState.FINE, 10), at(1))
+    assert isinstance(fine, Wait)
+    assert "undecided" not in fine.why
