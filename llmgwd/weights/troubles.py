@@ -91,6 +91,9 @@ def _trouble(error: Exception, asked: Asked) -> Trouble:
         case httpx2.ConnectError() | httpx2.ProxyError():
             hint = "check the network, hub.endpoint and the proxy variables; models that are served are not affected"
             return _passing("hub_unreachable", f"cannot connect to {asked.host}: {error}", hint)
+        case httpx2.LocalProtocolError():  # its text quotes the header that it refuses, which may be the token's
+            hint = "check the token and hub.endpoint for characters that do not belong there"
+            return _final("hub_request", f"a request to {asked.host} cannot be sent as it is", hint)
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():
             return _final("hub_endpoint", f"{asked.endpoint} is not the address of a hub", "correct hub.endpoint")
         case _:

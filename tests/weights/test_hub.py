@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
@@ -16,6 +17,7 @@ from llmgwd.weights.library import Library
 from llmgwd.weights.patience import Patience
 from llmgwd.weights.progress import Cancelled
 from llmgwd.weights.token import TokenSource
+from llmgwd.weights.troubles import Asked, trouble
 from tests.support.local_hub import Fault, LocalHub
 from tests.weights.conftest import IMPATIENT
 
@@ -241,6 +243,42 @@ def test_named_token_file_without_token_is_an_error(
         Hub(remote.endpoint, TokenSource(path)).snapshot(REPO)
     assert error.value.message == reason.format(path=path)
     assert remote.requests.matching() == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [SECRET.encode("utf-16-le"), SECRET.encode("utf-16"), SECRET.encode() + b"\x1b", f"{SECRET}é".encode()],
+    ids=["utf-16", "utf-16-with-its-mark", "control", "accent"],
+)
+def test_token_file_that_is_no_plain_text_is_refused_and_not_shown(
+    remote: LocalHub, tmp_path: Path, content: bytes
+) -> None:
+    path, notices = tmp_path / "token", list[str]()
+    path.write_bytes(content)
+    with pytest.raises(LlmgwError) as error:
+        Hub(remote.endpoint, TokenSource(path), patience=IMPATIENT).snapshot(REPO, notice=notices.append)
+    assert error.value.code == "token_unreadable"
+    assert error.value.message.startswith(f"cannot read the hub token from {path}: it is not plain text")
+    assert notices == remote.requests.matching() == []
+
+
+def test_token_of_the_environment_that_cannot_be_sent_is_refused_and_not_shown(
+    remote: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", f"{SECRET}é")
+    with pytest.raises(LlmgwError) as error:
+        Hub(remote.endpoint, TokenSource(), patience=IMPATIENT).snapshot(REPO)
+    assert (error.value.code, error.value.message) == (
+        "token_unreadable",
+        "the hub token from the environment is not plain text",
+    )
+
+
+def test_request_that_cannot_be_sent_is_told_without_its_headers() -> None:
+    error = httpx2.LocalProtocolError(f"Illegal header value b'Bearer {SECRET}'")
+    told = trouble(error, Asked("http://hub.test", REPO))
+    assert told.error.message == "a request to hub.test cannot be sent as it is"
+    assert not told.may_pass
 
 
 @pytest.mark.parametrize("path", ["/api/*", "/cdn/*", "/org/*"])
