@@ -332,6 +332,19 @@ def test_endpoint_that_is_no_address_is_said_so(endpoint: str) -> None:
     assert error.value.message == f"{endpoint} is not the address of a hub"
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "host", "address"),
+    [
+        ("https://hub.test", "hub.test", "https://hub.test"),
+        ("http://user:s3cret@hub.test:8080/hf", "hub.test:8080", "http://hub.test:8080/hf"),
+        ("user:s3@cret@hub.test", "hub.test", "hub.test"),
+    ],
+)
+def test_endpoint_is_shown_without_user_and_password(endpoint: str, host: str, address: str) -> None:
+    asked = Asked(endpoint, REPO)
+    assert (asked.host, asked.address) == (host, address)
+
+
 def test_offline_is_said_so(remote: LocalHub, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(LlmgwError) as error:
