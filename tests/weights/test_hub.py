@@ -259,7 +259,7 @@ def test_token_file_that_is_no_plain_text_is_refused_and_not_shown(
         Hub(remote.endpoint, TokenSource(path), patience=IMPATIENT).snapshot(REPO, notice=notices.append)
     assert error.value.code == "token_unreadable"
     assert error.value.message.startswith(f"cannot read the hub token from {path}: it is not plain text")
-    assert notices == remote.requests.matching() == []
+    assert (notices, remote.requests.matching()) == ([], [])
 
 
 def test_token_of_the_environment_that_cannot_be_sent_is_refused_and_not_shown(
