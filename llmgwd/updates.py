@@ -42,7 +42,7 @@ def _newer(services: Services, model: Model, found: Snapshot) -> tuple[bool, str
     # The unsafe are allowed: an update says what it refuses, and here nothing is fetched.
     chosen = choose(found.files, like=model.origin.files, allow_unsafe=True)
     changes = compare(_contents(services, model.origin), chosen)
-    why = services.store.canaries.why_rejected(model.name, found.repo, found.sha)
+    why = services.store.canaries.why_rejected(model.name, Origin(repo=found.repo, revision=found.sha, contents=chosen))
     if changes.touch_content and why:
         return True, f"{changes.summary()}; it was rolled back before: {why}"
     return changes.touch_content, changes.summary()

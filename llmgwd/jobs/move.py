@@ -55,9 +55,8 @@ async def replicas_rollback(run: Run) -> str:
     detail = await replicas(run)
     services, left = run.services, run.job.before
     assert left is not None
-    if key := left.origin.key:
-        why = f"{run.job.by} went back to {run.model.origin.short}"
-        services.store.canaries.reject(left.name, *key, services.now(), why)
+    why = f"{run.job.by} went back to {run.model.origin.short}"
+    services.store.canaries.reject(left.name, left.origin, services.now(), why)
     return detail
 
 
