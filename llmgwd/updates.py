@@ -27,7 +27,7 @@ async def check(services: Services, model: Model) -> UpdateView:
         ask = partial(services.hub.snapshot, origin.repo, cancelled=services.stopping)
         found = await anyio.to_thread.run_sync(ask)
         latest = found.sha
-        newer, summary = _newer(services, model, found)
+        newer, summary = await _newer(services, model, found)
     except Cancelled:
         newer, summary = False, "the daemon is stopping"
     except LlmgwError as error:
@@ -35,12 +35,12 @@ async def check(services: Services, model: Model) -> UpdateView:
     return UpdateView(model.name, origin.repo, origin.revision, latest, newer=newer, summary=summary)
 
 
-def _newer(services: Services, model: Model, found: Snapshot) -> tuple[bool, str]:
+async def _newer(services: Services, model: Model, found: Snapshot) -> tuple[bool, str]:
     """Whether an update would change anything, and what. Raises LlmgwError when it would be refused."""
     if found.sha == model.origin.revision:
         return False, "nothing newer"
     # The unsafe are allowed: an update says what it refuses, and here nothing is fetched.
-    chosen = choose(found.files, like=model.origin.files, allow_unsafe=True)
+    chosen = await anyio.to_thread.run_sync(partial(choose, found.files, like=model.origin.files, allow_unsafe=True))
     changes = compare(_contents(services, model.origin), chosen)
     why = services.store.canaries.why_rejected(model.name, Origin(repo=found.repo, revision=found.sha, contents=chosen))
     if changes.touch_content and why:

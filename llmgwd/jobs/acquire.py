@@ -50,7 +50,7 @@ async def repository(run: Run) -> str:
     if repo is None:
         raise no_repository(request.name)
     found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
-    chosen = Snapshot(found.repo, found.sha, _choose(found, request.weights, model))
+    chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, found, request.weights, model)))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
     run.note(snapshot=chosen, origin=_origin(chosen))
     return detail

@@ -7,6 +7,7 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile
 from llmgwd.weights import folder_files
 from llmgwd.weights.gguf_sets import (
+    NAMED_AT_MOST,
     GgufSet,
     gguf_sets,
     is_first_of_set,
@@ -116,8 +117,8 @@ def _whole(found: list[GgufSet], sets: list[GgufSet], who: str = "there are") ->
         hint = "choose one with --quant or --file"
         raise LlmgwError("weights_ambiguous", f"{who} several models to choose from: {listed}", hint=hint)
     (only,) = found
-    if only.missing:
-        message = f"{only.quantisation or only.stem} lacks {_some(only.missing)}"
+    if only.missing.count:
+        message = f"{only.quantisation or only.stem} lacks {_some(only.missing.paths, only.missing.count)}"
         raise _refusal("weights_shard_missing", message, [one for one in sets if one is not only])
     return only
 
@@ -143,8 +144,8 @@ def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> 
     if not weights:
         what = f"{glob} matches no weights" if glob is not None else "the repository has no weights that can be served"
         raise _refusal("weights_none", what, gguf_sets(files))
-    if missing := missing_shards(weights):
-        message = f"the weights are not complete: {_some(missing)} missing"
+    if (missing := missing_shards(weights)).count:
+        message = f"the weights are not complete: {_some(missing.paths, missing.count)} missing"
         raise LlmgwError("weights_shard_missing", message, hint="wait for the upload to end, or name another revision")
     code = folder_files.remote_code(files)
     if code and not allow_unsafe:
@@ -169,6 +170,8 @@ def _refusal(code: str, message: str, sets: Sequence[GgufSet]) -> LlmgwError:
     return LlmgwError(code, message + there_is, hint=hint)
 
 
-def _some(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return ", ".join(paths[:3]) + more
+def _some(paths: Sequence[str], count: int | None = None) -> str:
+    """count: how many there are, when paths are only the first of them."""
+    named = paths[:NAMED_AT_MOST]
+    left = (len(paths) if count is None else count) - len(named)
+    return ", ".join(named) + (f" and {left} more" if left > 0 else "")

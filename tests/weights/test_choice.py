@@ -7,7 +7,7 @@ import pytest
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile
 from llmgwd.weights.choice import choose, entry_file, projector_file
-from llmgwd.weights.gguf_sets import quantisation_of
+from llmgwd.weights.gguf_sets import missing_shards, quantisation_of
 
 GIB = 1 << 30
 
@@ -131,6 +131,12 @@ def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[s
             id="shard-missing",
         ),
         pytest.param(
+            ["m-00001-of-99999.gguf"],
+            {},
+            "m lacks m-00002-of-99999.gguf, m-00003-of-99999.gguf, m-00004-of-99999.gguf and 99995 more",
+            id="absurdly-many-shards-missing",
+        ),
+        pytest.param(
             [Q4], {"file": "*.bin"}, "*.bin matches no file; there is: Q4_K_M (1.0 GiB)", id="glob-of-nothing"
         ),
         pytest.param(
@@ -203,3 +209,9 @@ def test_quantisation_by_name(path: str, expected: str | None) -> None:
 )
 def test_what_an_engine_is_given(paths: list[str], entry: str | None, projector: str | None) -> None:
     assert (entry_file(paths), projector_file(paths)) == (entry, projector)
+
+
+def test_missing_shards_are_counted_without_being_listed() -> None:
+    missing = missing_shards(listing("m-00001-of-99999.gguf", "m-00003-of-99999.gguf", "n-00002-of-00002.bin"))
+    assert missing.count == 99998
+    assert missing.paths == tuple(f"m-0000{index}-of-99999.gguf" for index in (2, 4, 5))
