@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections.abc import Iterable
 from functools import partial
 
 import anyio
@@ -65,9 +66,17 @@ async def keep_checking(services: Services) -> None:
     """Checks every model, an event for each newer revision once, until cancelled."""
     while True:
         await anyio.sleep(pause_s(services.settings.hub.check_every, random.random()))  # noqa: S311
-        for model in services.store.models.all():
-            if model.canary_of is None and model.origin.repo is not None:
+        await note_newer(services, services.store.models.all())
+
+
+async def note_newer(services: Services, models: Iterable[Model]) -> None:
+    """Checks each of them. What goes wrong with one does not keep the others from it."""
+    for model in models:
+        if model.canary_of is None and model.origin.repo is not None:
+            try:
                 await _note(services, model)
+            except Exception:
+                log.exception("hub check failed unexpectedly model=%s", model.name)
 
 
 async def _note(services: Services, model: Model) -> None:

@@ -1,10 +1,12 @@
 """What the hub's refusals become: a code, words that say what and whether a token was sent, and what to do next."""
 
+import json
 import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -279,6 +281,31 @@ def test_request_that_cannot_be_sent_is_told_without_its_headers() -> None:
     told = trouble(error, Asked("http://hub.test", REPO))
     assert told.error.message == "a request to hub.test cannot be sent as it is"
     assert not told.may_pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda info: [file.pop("blobId", None) or file.pop("lfs", None) for file in info["siblings"]],
+        lambda info: info.update(lastModified="Tue, 1 Dec 2026"),
+        lambda info: info["siblings"][0].update(rfilename=7),
+        lambda info: info["siblings"][0].update(size="abc"),
+        lambda info: info.update(sha=5),
+    ],
+    ids=["no-hash", "time", "name", "size", "commit"],
+)
+def test_listing_that_cannot_be_used_is_an_unexpected_answer(
+    remote: LocalHub, hub: Hub, change: Callable[[dict[str, Any]], object]
+) -> None:
+    remote.commit(REPO, {"config.json": b"{}"})
+    info = httpx2.get(f"{remote.endpoint}/api/models/{REPO}?blobs=true").json()
+    change(info)
+    headers = {"Content-Type": "application/json"}
+    body = json.dumps(info).encode()
+    remote.faults.add(Fault("/api/*", status=200, headers=headers, body=body, times=None))
+    with pytest.raises(LlmgwError) as error:
+        hub.snapshot(REPO)
+    assert error.value.code == "hub_unexpected_answer"
 
 
 @pytest.mark.parametrize("path", ["/api/*", "/cdn/*", "/org/*"])
