@@ -51,10 +51,26 @@ class GgufSet(msgspec.Struct, frozen=True):
 
 def gguf_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
     """All models of a repository, by stem. Projectors, LoRA adapters and importance matrices are none."""
+    return _sets(
+        file for file in files if is_gguf(file.path) and not is_projector(file.path) and not _NO_MODEL.search(file.name)
+    )
+
+
+def projector_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
+    """All projectors of a repository, by stem."""
+    return _sets(file for file in files if is_projector(file.path))
+
+
+def projector_for(stem: str) -> str:
+    """What the name of a projector tells of its model, in lower case: `a-4b` of `sub/mmproj-a-4B-f16`."""
+    name = _QUANTISATION.sub("", stem.rpartition("/")[2]).lower()
+    return re.sub(r"[-_.]?mmproj[-_.]?", "-", name).strip("-_.")
+
+
+def _sets(files: Iterable[RepoFile]) -> list[GgufSet]:
     by_set: dict[tuple[str, int | None], list[RepoFile]] = {}
     for file in files:
-        if is_gguf(file.path) and not is_projector(file.path) and not _NO_MODEL.search(file.name):
-            by_set.setdefault(_set_of(file.path), []).append(file)
+        by_set.setdefault(_set_of(file.path), []).append(file)
     return [_make(stem, total, found) for (stem, total), found in sorted(by_set.items(), key=lambda item: item[0][0])]
 
 
