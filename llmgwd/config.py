@@ -264,6 +264,12 @@ def _check(settings: Settings) -> None:
         complete(settings.canary.limits)
     except LimitError as error:
         raise unusable("bad_config", f"canary.limits: {error}") from error
+    if "@" in settings.hub.endpoint.partition("://")[2].partition("/")[0]:
+        raise unusable(
+            "bad_config",
+            "hub.endpoint has a user or password in it, which messages and logs would show: "
+            "expected the address alone, and the token in hub.token_file",
+        )
     for index, sink in enumerate(settings.notify):
         if sink.kind != "webhook":
             raise unusable("bad_config", f"notify[{index}].kind is {sink.kind!r}: expected webhook")

@@ -2,6 +2,7 @@
 
 import logging
 import random
+from collections.abc import Iterable
 from functools import partial
 
 import anyio
@@ -27,7 +28,7 @@ async def check(services: Services, model: Model) -> UpdateView:
         ask = partial(services.hub.snapshot, origin.repo, cancelled=services.stopping)
         found = await anyio.to_thread.run_sync(ask)
         latest = found.sha
-        newer, summary = _newer(services, model, found)
+        newer, summary = await _newer(services, model, found)
     except Cancelled:
         newer, summary = False, "the daemon is stopping"
     except LlmgwError as error:
@@ -35,14 +36,14 @@ async def check(services: Services, model: Model) -> UpdateView:
     return UpdateView(model.name, origin.repo, origin.revision, latest, newer=newer, summary=summary)
 
 
-def _newer(services: Services, model: Model, found: Snapshot) -> tuple[bool, str]:
+async def _newer(services: Services, model: Model, found: Snapshot) -> tuple[bool, str]:
     """Whether an update would change anything, and what. Raises LlmgwError when it would be refused."""
     if found.sha == model.origin.revision:
         return False, "nothing newer"
     # The unsafe are allowed: an update says what it refuses, and here nothing is fetched.
-    chosen = choose(found.files, like=model.origin.files, allow_unsafe=True)
+    chosen = await anyio.to_thread.run_sync(partial(choose, found.files, like=model.origin.files, allow_unsafe=True))
     changes = compare(_contents(services, model.origin), chosen)
-    why = services.store.canaries.why_rejected(model.name, found.repo, found.sha)
+    why = services.store.canaries.why_rejected(model.name, Origin(repo=found.repo, revision=found.sha, contents=chosen))
     if changes.touch_content and why:
         return True, f"{changes.summary()}; it was rolled back before: {why}"
     return changes.touch_content, changes.summary()
@@ -65,9 +66,17 @@ async def keep_checking(services: Services) -> None:
     """Checks every model, an event for each newer revision once, until cancelled."""
     while True:
         await anyio.sleep(pause_s(services.settings.hub.check_every, random.random()))  # noqa: S311
-        for model in services.store.models.all():
-            if model.canary_of is None and model.origin.repo is not None:
+        await note_newer(services, services.store.models.all())
+
+
+async def note_newer(services: Services, models: Iterable[Model]) -> None:
+    """Checks each of them. What goes wrong with one does not keep the others from it."""
+    for model in models:
+        if model.canary_of is None and model.origin.repo is not None:
+            try:
                 await _note(services, model)
+            except Exception:
+                log.exception("hub check failed unexpectedly model=%s", model.name)
 
 
 async def _note(services: Services, model: Model) -> None:

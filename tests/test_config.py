@@ -94,6 +94,11 @@ MODEL = {"name": "a", "path": "/a.gguf"}
             {"engines": {"x": {"argv": ["a"], "env": {"A=B": "c"}}}},
             "engines.x.env has 'A=B': no variable can be called so or hold that",
         ),
+        (
+            {"hub": {"endpoint": "https://user:s3cret@hub.test/x"}},
+            "hub.endpoint has a user or password in it, which messages and logs would show: "
+            "expected the address alone, and the token in hub.token_file",
+        ),
         ({"notify": [{"kind": "fax", "url": "x"}]}, "notify[0].kind is 'fax': expected webhook"),
     ],
 )

@@ -47,11 +47,13 @@ class Origin(msgspec.Struct, frozen=True):
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     @property
-    def key(self) -> tuple[str, str] | None:
-        """What a roll-back is remembered by: repository and revision, of local weights their content alone."""
-        if self.repo and self.revision:
-            return self.repo, self.revision
-        return ("", self.content) if self.content else None
+    def keys(self) -> tuple[tuple[str, str], ...]:
+        """What a roll-back is remembered by: repository and revision, and under no repository the content.
+
+        A later commit that touches only a README has the same content, and so have local weights wherever they lie.
+        """
+        revision = ((self.repo, self.revision),) if self.repo and self.revision else ()
+        return (*revision, ("", self.content)) if self.content else revision
 
 
 class Model(msgspec.Struct, frozen=True):

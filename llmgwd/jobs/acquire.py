@@ -50,7 +50,7 @@ async def repository(run: Run) -> str:
     if repo is None:
         raise no_repository(request.name)
     found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
-    chosen = Snapshot(found.repo, found.sha, _choose(found, request.weights, model))
+    chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, found, request.weights, model)))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
     run.note(snapshot=chosen, origin=_origin(chosen))
     return detail
@@ -106,7 +106,7 @@ def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) ->
     if not compare(served.contents, coming.contents).touch_content and not other_engine_args(request, model):
         raise NothingToDo(_nothing_newer(model, served, coming, where))
     again = not isinstance(request, StartCanary) or request.again
-    why = run.services.store.canaries.why_rejected(model.name, *coming.key) if coming.key else None
+    why = run.services.store.canaries.why_rejected(model.name, coming)
     if why is not None and not again:
         raise refused(
             "revision_rejected",
@@ -116,7 +116,7 @@ def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) ->
 
 
 def _nothing_newer(model: Model, served: Origin, coming: Origin, where: str) -> str:
-    if coming.key == served.key:
+    if coming.keys == served.keys:
         return f"nothing newer: {model.name} already serves {where}"
     return f"nothing newer: {where} changes none of the files that {model.name} serves"
 

@@ -23,15 +23,14 @@ Revision = tuple[str, str]
 def kept(models: list[Model], on_disk: list[Revision], keep_revisions: int) -> set[Revision]:
     """What clean-up must leave. `on_disk` is newest first.
 
-    What a model or canary serves always stays; then, up to `keep_revisions` of each repository, what models served
-    before, then the newest. A repository that no model uses keeps nothing.
+    What a model or canary serves always stays, and what a model can go back to; then the newest, up to
+    `keep_revisions` of each repository in all. A repository that no model uses keeps nothing.
     """
-    serving = {found for model in models if model.canary_of is None and (found := _revision(model.origin))}
-    previous = [found for model in models if model.previous and (found := _revision(model.previous))]
-    keep = set(serving)
-    for repo, sha in [*previous, *on_disk]:
-        uses = any(each[0] == repo for each in (*serving, *previous))
-        if uses and sum(each[0] == repo for each in keep) < keep_revisions:
+    origins = [each for model in models if model.canary_of is None for each in (model.origin, model.previous)]
+    needed = {found for origin in origins if origin and (found := _revision(origin))}
+    used, keep = {repo for repo, _ in needed}, set(needed)
+    for repo, sha in on_disk:
+        if repo in used and sum(each[0] == repo for each in keep) < keep_revisions:
             keep.add((repo, sha))
     # A canary's come on top: trying one must not cost the weights that one can go back to.
     return keep | {found for model in models if (found := _revision(model.origin))}

@@ -55,9 +55,8 @@ def _remember_left(run: Run) -> None:
     """Writes that the model went back from these weights (K10); to be called in the transaction that commits it."""
     services, left = run.services, run.job.before
     assert left is not None
-    if key := left.origin.key:
-        why = f"{run.job.by} went back to {run.model.origin.short}"
-        services.store.canaries.reject(left.name, *key, services.now(), why)
+    why = f"{run.job.by} went back to {run.model.origin.short}"
+    services.store.canaries.reject(left.name, left.origin, services.now(), why)
 
 
 def _outcome(run: Run) -> str:

@@ -79,8 +79,8 @@ def _take_share(
     again = canary.phase is CanaryPhase.REMOVING
     with services.store.transaction():
         services.store.canaries.put(going)
-        if ending is CanaryPhase.ROLLED_BACK and (key := canary.origin.key):
-            services.store.canaries.reject(canary.model, *key, services.now(), reason)
+        if ending is CanaryPhase.ROLLED_BACK:
+            services.store.canaries.reject(canary.model, canary.origin, services.now(), reason)
         told = services.log_event(
             by,
             EventKind.CANARY_REMOVAL_TRIED_AGAIN if again else EventKind(f"canary_{going.ending}"),

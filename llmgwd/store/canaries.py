@@ -6,6 +6,7 @@ from datetime import datetime
 import msgspec
 
 from llmgwd.domain.canary import FINAL, Canary
+from llmgwd.domain.catalog import Origin
 from llmgwd.protocol.samples import Arm, ArmSample
 from llmgwd.verdict.evidence import Evidence
 
@@ -51,20 +52,23 @@ class Canaries:
             ),
         )
 
-    def reject(self, model: str, repo: str, revision: str, at: datetime, why: str) -> None:
-        """Remembers that this revision was rolled back (K10); the two are an origin's key."""
-        self._connection.execute(
+    def reject(self, model: str, origin: Origin, at: datetime, why: str) -> None:
+        """Remembers that these weights were rolled back (K10)."""
+        self._connection.executemany(
             "INSERT INTO rejected VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET at = excluded.at, why = excluded.why",
-            (model, repo, revision, at.timestamp(), why),
+            [(model, repo, revision, at.timestamp(), why) for repo, revision in origin.keys],
         )
 
-    def why_rejected(self, model: str, repo: str, revision: str) -> str | None:
-        """Why this revision was rolled back; None when it was not."""
-        row = self._connection.execute(
-            "SELECT why FROM rejected WHERE model = ? AND repo = ? AND revision = ?", (model, repo, revision)
-        ).fetchone()
-        return str(row[0]) if row else None
+    def why_rejected(self, model: str, origin: Origin) -> str | None:
+        """Why this revision or its content was rolled back; None when neither was."""
+        for repo, revision in origin.keys:
+            row = self._connection.execute(
+                "SELECT why FROM rejected WHERE model = ? AND repo = ? AND revision = ?", (model, repo, revision)
+            ).fetchone()
+            if row:
+                return str(row[0])
+        return None
 
     def samples(self, canary: str) -> list[ArmSample]:
         """What each arm did so far, as last saved."""

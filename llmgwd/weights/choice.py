@@ -2,17 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from itertools import takewhile
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile
 from llmgwd.weights import folder_files
 from llmgwd.weights.gguf_sets import (
+    NAMED_AT_MOST,
     GgufSet,
     gguf_sets,
     is_first_of_set,
     is_gguf,
     is_projector,
     missing_shards,
+    projector_for,
+    projector_sets,
     quantisation_of,
 )
 
@@ -102,11 +106,14 @@ def _gguf_by_glob(files: Sequence[RepoFile], sets: list[GgufSet], glob: str) -> 
     if not models:
         raise _refusal("weights_no_such", f"{glob} matches no model, only a projector or an adapter", sets)
     chosen = _whole(models, sets, f"{glob} matches")
-    projectors = [file for file in files if file.path in matched and is_projector(file.path)]
+    projectors = [one for one in projector_sets(files) if any(file.path in matched for file in one.files)]
     if len(projectors) > 1:
-        names = ", ".join(file.path for file in projectors)
+        names = ", ".join(one.files[0].path for one in projectors)
         raise LlmgwError("weights_ambiguous", f"{glob} matches several projectors: {names}", hint="narrow --file")
-    return [*chosen.files, *projectors] if projectors else _with_projector(chosen, files, ())
+    if not projectors:
+        return _with_projector(chosen, files, ())
+    _check_whole(projectors[0], sets)
+    return [*chosen.files, *projectors[0].files]
 
 
 def _whole(found: list[GgufSet], sets: list[GgufSet], who: str = "there are") -> GgufSet:
@@ -116,19 +123,46 @@ def _whole(found: list[GgufSet], sets: list[GgufSet], who: str = "there are") ->
         hint = "choose one with --quant or --file"
         raise LlmgwError("weights_ambiguous", f"{who} several models to choose from: {listed}", hint=hint)
     (only,) = found
-    if only.missing:
-        message = f"{only.quantisation or only.stem} lacks {_some(only.missing)}"
-        raise _refusal("weights_shard_missing", message, [one for one in sets if one is not only])
+    _check_whole(only, sets)
     return only
 
 
+def _check_whole(only: GgufSet, sets: list[GgufSet]) -> None:
+    if only.missing.count:
+        message = f"{only.quantisation or only.stem} lacks {_some(only.missing.paths, only.missing.count)}"
+        raise _refusal("weights_shard_missing", message, [one for one in sets if one is not only])
+
+
 def _with_projector(model: GgufSet, files: Iterable[RepoFile], like: Sequence[str]) -> list[RepoFile]:
-    """The model and its projector: stable's, else the most exact of a reasonable size."""
-    projectors = sorted((file for file in files if is_projector(file.path)), key=lambda file: file.path)
-    by_quantisation = {quantisation_of(file.path): file for file in reversed(projectors)}
-    same_as_stable = [file for file in projectors if file.path == projector_file(like)]
-    usual = [by_quantisation[label] for label in PROJECTOR_QUANTISATIONS if label in by_quantisation]
-    return [*model.files, *[*same_as_stable, *usual, *projectors][:1]]
+    """The model and its projector with all its shards, if there is any.
+
+    Stable's; else of those in the model's folder, or of all, those with the name most like the model's, and of these
+    the most exact of a reasonable size. Raises LlmgwError when several are left.
+    """
+    projectors = projector_sets(files)
+    served = projector_file(like)
+    found = [one for one in projectors if one.files[0].path == served] or _nearest(projectors, model.stem)
+    usual = [[one for one in found if one.quantisation == label] for label in PROJECTOR_QUANTISATIONS]
+    found = next(filter(None, usual), found)
+    if len(found) > 1:
+        names = _some([one.files[0].path for one in found])
+        hint = "name the model and its projector with --file"
+        raise LlmgwError("weights_ambiguous", f"{model.stem} has several projectors: {names}", hint=hint)
+    for one in found:
+        _check_whole(one, projectors)
+    return [*model.files, *(file for one in found for file in one.files)]
+
+
+def _nearest(projectors: list[GgufSet], stem: str) -> list[GgufSet]:
+    folder, _, name = stem.rpartition("/")
+    among = [one for one in projectors if one.stem.rpartition("/")[0] == folder] or projectors
+    likeness = [_shared_start(projector_for(one.stem), name.lower()) for one in among]
+    return [one for one, length in zip(among, likeness, strict=True) if length == max(likeness)]
+
+
+def _shared_start(one: str, other: str) -> int:
+    """In characters."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> list[RepoFile]:
@@ -143,8 +177,8 @@ def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> 
     if not weights:
         what = f"{glob} matches no weights" if glob is not None else "the repository has no weights that can be served"
         raise _refusal("weights_none", what, gguf_sets(files))
-    if missing := missing_shards(weights):
-        message = f"the weights are not complete: {_some(missing)} missing"
+    if (missing := missing_shards(weights)).count:
+        message = f"the weights are not complete: {_some(missing.paths, missing.count)} missing"
         raise LlmgwError("weights_shard_missing", message, hint="wait for the upload to end, or name another revision")
     code = folder_files.remote_code(files)
     if code and not allow_unsafe:
@@ -169,6 +203,8 @@ def _refusal(code: str, message: str, sets: Sequence[GgufSet]) -> LlmgwError:
     return LlmgwError(code, message + there_is, hint=hint)
 
 
-def _some(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
-    return ", ".join(paths[:3]) + more
+def _some(paths: Sequence[str], count: int | None = None) -> str:
+    """count: how many there are, when paths are only the first of them."""
+    named = paths[:NAMED_AT_MOST]
+    left = (len(paths) if count is None else count) - len(named)
+    return ", ".join(named) + (f" and {left} more" if left > 0 else "")

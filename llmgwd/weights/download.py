@@ -79,17 +79,19 @@ class Download:
 
     def _complete(self, partial: Partial, cancelled: CancelFlag) -> None:
         attempts = Attempts(self._hub.patience, cancelled, self._notice)
+        furthest = partial.size_bytes
         while not partial.is_complete:
             check(cancelled)
             asked = self._hub.asked(self._revision.repo, self._revision.sha, self.file.path)
-            before = partial.size_bytes
             try:
                 with self._hub.open_file(asked, self.file, partial.size_bytes, by_xet=self._by_xet) as body:
                     self._receive(body, partial, cancelled)
             except FAILURES as error:
                 check(cancelled)  # a read that was interrupted looks like a lost connection
                 self._by_xet = self._by_xet and not isinstance(error, XetError)  # plain HTTP gives the same bytes
-                if partial.size_bytes - before >= PROGRESS_BYTES:
+                gained_bytes = partial.size_bytes - furthest  # what was thrown away and came again is no gain
+                furthest = max(furthest, partial.size_bytes)
+                if gained_bytes >= PROGRESS_BYTES:
                     attempts.progressed()
                 attempts.wait_after(trouble(error, asked))
 

@@ -94,6 +94,8 @@ class _Metadata:
 
     def _array_hash(self) -> bytes:
         kind, count = int(self._number("I")), int(self._number("Q"))
+        if kind == _ARRAY:
+            raise ValueError("arrays of arrays")  # llama.cpp has none either, and a few MB nest deeper than any stack
         digest = hashlib.sha256(b"%d %d" % (kind, count))
         if kind in _SCALARS:
             digest.update(self._take(count * struct.calcsize(f"<{_SCALARS[kind]}")))

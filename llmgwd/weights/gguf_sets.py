@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -15,38 +16,61 @@ _QUANTISATION = re.compile(
     re.IGNORECASE,
 )
 _NO_MODEL = re.compile(r"imatrix|ggml-vocab|(?<![a-z])lora(?![a-z])", re.IGNORECASE)
+NAMED_AT_MOST = 3
 _SAME = {"FP16": "F16", "FP32": "F32"}
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Shards that the names of others announce (`-00001-of-00003`) but that are not there; paths are the first."""
+
+    count: int = 0
+    paths: tuple[str, ...] = ()
 
 
 class GgufSet(msgspec.Struct, frozen=True):
     """The files of one model at one quantisation; files are in the order of their shards.
 
     stem is what their paths have in common; quantisation is upper case, None when the names do not tell.
-    missing holds the paths of shards that the repository lacks.
     """
 
     stem: str
     quantisation: str | None
     files: tuple[RepoFile, ...]
-    missing: tuple[str, ...] = ()
+    missing: Missing = Missing()
 
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
 
     def in_words(self) -> str:
-        shards = f", {len(self.files)} files" if len(self.files) > 1 or self.missing else ""
-        lacks = f", {len(self.missing)} missing" if self.missing else ""
+        shards = f", {len(self.files)} files" if len(self.files) > 1 or self.missing.count else ""
+        lacks = f", {self.missing.count} missing" if self.missing.count else ""
         label = self.quantisation or self.stem
         return f"{label} ({size_words(self.size_bytes)}{shards}{lacks})"
 
 
 def gguf_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
     """All models of a repository, by stem. Projectors, LoRA adapters and importance matrices are none."""
+    return _sets(
+        file for file in files if is_gguf(file.path) and not is_projector(file.path) and not _NO_MODEL.search(file.name)
+    )
+
+
+def projector_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
+    """All projectors of a repository, by stem."""
+    return _sets(file for file in files if is_projector(file.path))
+
+
+def projector_for(stem: str) -> str:
+    """What the name of a projector tells of its model, in lower case: `a-4b` of `sub/mmproj-a-4B-f16`."""
+    name = _QUANTISATION.sub("", stem.rpartition("/")[2]).lower()
+    return re.sub(r"[-_.]?mmproj[-_.]?", "-", name).strip("-_.")
+
+
+def _sets(files: Iterable[RepoFile]) -> list[GgufSet]:
     by_set: dict[tuple[str, int | None], list[RepoFile]] = {}
     for file in files:
-        if is_gguf(file.path) and not is_projector(file.path) and not _NO_MODEL.search(file.name):
-            by_set.setdefault(_set_of(file.path), []).append(file)
+        by_set.setdefault(_set_of(file.path), []).append(file)
     return [_make(stem, total, found) for (stem, total), found in sorted(by_set.items(), key=lambda item: item[0][0])]
 
 
@@ -74,16 +98,20 @@ def quantisation_of(path: str) -> str | None:
     return None
 
 
-def missing_shards(files: Iterable[RepoFile]) -> tuple[str, ...]:
-    """The paths that the names of the others announce (`-00001-of-00003`) and that are not among files."""
-    there = {file.path for file in files}
-    wanted: dict[str, None] = {}
-    for path in sorted(there):
-        if shard := _SHARD.fullmatch(path):
-            ending = path.rpartition(".")[2]
-            names = (f"{shard['stem']}-{n:05}-of-{shard['total']}.{ending}" for n in range(1, int(shard["total"]) + 1))
-            wanted.update(dict.fromkeys(names))
-    return tuple(path for path in wanted if path not in there)
+def missing_shards(files: Iterable[RepoFile]) -> Missing:
+    """Of all sets among files. They are counted, not listed: a name can announce 99999 of them."""
+    there: dict[tuple[str, str, str], set[int]] = {}
+    for file in sorted(files, key=lambda file: file.path):
+        if shard := _SHARD.fullmatch(file.path):
+            ending = file.path.rpartition(".")[2]
+            there.setdefault((shard["stem"], shard["total"], ending), set()).add(int(shard["index"]))
+    count, paths = 0, list[str]()
+    for (stem, total, ending), indices in there.items():
+        wanted = range(1, int(total) + 1)
+        count += len(wanted) - sum(index in wanted for index in indices)
+        lacking = (f"{stem}-{index:05}-of-{total}.{ending}" for index in wanted if index not in indices)
+        paths += islice(lacking, NAMED_AT_MOST - len(paths))
+    return Missing(count, tuple(paths))
 
 
 def _set_of(path: str) -> tuple[str, int | None]:
@@ -93,5 +121,5 @@ def _set_of(path: str) -> tuple[str, int | None]:
 
 def _make(stem: str, total: int | None, files: list[RepoFile]) -> GgufSet:
     ordered = tuple(sorted(files, key=lambda file: file.path))
-    missing = missing_shards(ordered) if total is not None else ()
+    missing = missing_shards(ordered) if total is not None else Missing()
     return GgufSet(stem, quantisation_of(ordered[0].path), ordered, missing)

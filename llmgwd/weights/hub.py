@@ -1,6 +1,5 @@
 """The hub: what a revision holds, and the bytes of one file from any offset."""
 
-import json
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -63,7 +62,9 @@ class Hub:
         try:
             # Without a timeout of ours the client waits for ever.
             return api.model_info(asked.repo, revision=asked.revision, files_metadata=True, timeout=API_TIMEOUT_S)
-        except (json.JSONDecodeError, UnicodeDecodeError, TypeError, KeyError, AttributeError) as error:
+        except HFValidationError:
+            raise
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UnexpectedAnswerError("its answer is no model information, perhaps a page of a proxy") from error
 
     @contextmanager
@@ -157,8 +158,10 @@ def _snapshot(info: ModelInfo, asked: Asked) -> Snapshot:
             )
             for entry in info.siblings or ()
         )
+        for file in files:
+            _ = file.content_id  # one without a hash could neither be compared nor verified
         return Snapshot(asked.repo, info.sha or "", files)
-    except ValueError as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise UnexpectedAnswerError(str(error)) from error
 
 

@@ -192,7 +192,7 @@ class Library:
         leftovers: also what fetches that did not end have left; a fetch that goes on later then starts anew.
         Never touches what is in keep or what a running fetch wants.
         """
-        fetched, on_disk = wanted_by_fetches(self.layout), self.revisions()
+        fetched, on_disk = wanted_by_fetches(self.layout, dry_run=dry_run), self.revisions()
         kept = set(keep) | {(revision.repo, revision.sha) for revision in fetched}
         going = [revision for revision in on_disk if (revision.repo, revision.sha) not in kept]
         staying = [revision for revision in on_disk if revision not in going]

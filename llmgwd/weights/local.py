@@ -91,8 +91,8 @@ def _listed(folder: Path, paths: Iterable[Path]) -> list[RepoFile]:
 def _with_other_shards(given: RepoFile, folder: Path) -> list[str]:
     for one in gguf_sets(_listed(folder, folder.glob("*.gguf"))):
         if given in one.files:
-            if one.missing:
-                message = f"beside {folder / given.path} there is no {one.missing[0]}"
+            if one.missing.count:
+                message = f"beside {folder / given.path} there is no {one.missing.paths[0]}"
                 raise LlmgwError("weights_shard_missing", message, hint="put all files of the set into one folder")
             return [file.path for file in one.files]
     return [given.path]

@@ -87,18 +87,18 @@ def staged(layout: Layout, wanted: Snapshot) -> Iterator[Staging]:
         os.close(handle)
 
 
-def wanted_by_fetches(layout: Layout) -> list[Snapshot]:
-    """What running fetches want. What killed ones left in the staging folder is removed."""
+def wanted_by_fetches(layout: Layout, *, dry_run: bool = False) -> list[Snapshot]:
+    """What running fetches want. What killed ones left in the staging folder is removed, unless dry_run."""
     wanted: list[Snapshot] = []
     if not layout.staging.is_dir():
         return wanted
     with locked_folder(layout.staging):
         for folder in layout.staging.iterdir():
             manifest = None if _was_abandoned(folder) else read_manifest(folder)
-            if manifest is None:
-                shutil.rmtree(folder, ignore_errors=True)
-            else:
+            if manifest is not None:
                 wanted.append(manifest)
+            elif not dry_run:
+                shutil.rmtree(folder, ignore_errors=True)
     return wanted
 
 

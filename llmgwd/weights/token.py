@@ -1,11 +1,15 @@
 """The hub token: where it comes from, and never what it is."""
 
 import os
+import re
 from pathlib import Path
 
 from huggingface_hub import get_token
 
 from llmgwd.domain.errors import LlmgwError
+
+SENDABLE = re.compile(r"[!-~]+")
+"""Anything else makes the client fail with an error that quotes the whole header, and so the token."""
 
 
 class Token:
@@ -32,14 +36,19 @@ class TokenSource:
         self._token_file = token_file
 
     def read(self) -> Token | None:
-        """Raises LlmgwError `token_unreadable` for a token file that was named and has no token."""
+        """Raises LlmgwError `token_unreadable` for a token file that has no token, and for what cannot be one."""
         if self._token_file is not None:
             return Token(self._read_file(self._token_file), str(self._token_file))
         value = get_token()
         if value is None:
             return None
-        is_from_environment = value in (os.environ.get("HF_TOKEN"), os.environ.get("HUGGING_FACE_HUB_TOKEN"))
-        return Token(value, "the environment" if is_from_environment else "the login of huggingface_hub")
+        named = (os.environ.get("HF_TOKEN", ""), os.environ.get("HUGGING_FACE_HUB_TOKEN", ""))
+        is_from_environment = value in [each.strip() for each in named]
+        source = "the environment" if is_from_environment else "the login of huggingface_hub"
+        if not SENDABLE.fullmatch(value):
+            hint = "set HF_TOKEN to the token alone, or name a file with it as hub.token_file"
+            raise LlmgwError("token_unreadable", f"the hub token from {source} is not plain text", hint=hint)
+        return Token(value, source)
 
     @staticmethod
     def _read_file(path: Path) -> str:
@@ -51,6 +60,9 @@ class TokenSource:
             raise LlmgwError(
                 "token_unreadable", f"cannot read the hub token from {path}: {reason}", hint=hint
             ) from None
-        if not value or len(value.split()) != 1:
+        if len(value.split()) != 1:
             raise LlmgwError("token_unreadable", f"{path} holds no token", hint=hint)
+        if not SENDABLE.fullmatch(value):
+            message = f"cannot read the hub token from {path}: it is not plain text, perhaps UTF-16"
+            raise LlmgwError("token_unreadable", message, hint=hint)
         return value

@@ -1,5 +1,6 @@
 """What the hub's refusals and the network's failures mean, whether a token was sent, and what to do next."""
 
+import re
 import ssl
 
 import httpx2
@@ -42,14 +43,20 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def host(self) -> str:
-        return self.endpoint.partition("://")[2] or self.endpoint
+        """With its port. Never the user and password that an endpoint may have in front of it."""
+        return self.address.partition("://")[2].partition("/")[0] or self.address
+
+    @property
+    def address(self) -> str:
+        """The endpoint, for people."""
+        return re.sub(r"^([a-z]+://)?[^/]*@", r"\1", self.endpoint)
 
     def with_token(self) -> str:
         return f"the token from {self.token.source} was sent" if self.token else "no token was sent"
 
     def get_access(self) -> str:
         if self.token:
-            return f"give the account of that token access at {self.endpoint}/{self.repo}, or use another token"
+            return f"give the account of that token access at {self.address}/{self.repo}, or use another token"
         return "set hub.token_file, or HF_TOKEN in the environment of llmgwd, to a token with access"
 
 
@@ -91,8 +98,11 @@ def _trouble(error: Exception, asked: Asked) -> Trouble:
         case httpx2.ConnectError() | httpx2.ProxyError():
             hint = "check the network, hub.endpoint and the proxy variables; models that are served are not affected"
             return _passing("hub_unreachable", f"cannot connect to {asked.host}: {error}", hint)
+        case httpx2.LocalProtocolError():  # its text quotes the header that it refuses, which may be the token's
+            hint = "check the token and hub.endpoint for characters that do not belong there"
+            return _final("hub_request", f"a request to {asked.host} cannot be sent as it is", hint)
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():
-            return _final("hub_endpoint", f"{asked.endpoint} is not the address of a hub", "correct hub.endpoint")
+            return _final("hub_endpoint", f"{asked.address} is not the address of a hub", "correct hub.endpoint")
         case _:
             return _passing(
                 "hub_dropped", f"the connection to {asked.host} was lost: {str(error).rstrip('.')}", TRY_LATER
@@ -136,7 +146,7 @@ def _refusal(error: HfHubHTTPError, asked: Asked) -> Trouble:
 
 
 def _approval(asked: Asked) -> str:
-    page = f"{asked.endpoint}/{asked.repo}"
+    page = f"{asked.address}/{asked.repo}"
     if asked.token:
         return f"ask for access at {page} with the account of that token; a fine-grained token needs gated access too"
     return f"ask for access at {page}, then set hub.token_file, or HF_TOKEN in the environment of llmgwd"

@@ -40,12 +40,18 @@ def offered(answers: Iterable[httpx2.Response], endpoint: str) -> XetFileData | 
     """Where the hub says that the file is in xet storage, unless it is a way that would take the token elsewhere."""
     if not is_xet_available():
         return None
-    host = httpx2.URL(endpoint).netloc
+    hub = _origin(endpoint)
     for answer in answers:
         found: XetFileData | None = parse_xet_file_data_from_response(answer, endpoint=endpoint)
-        if found is not None and httpx2.URL(found.refresh_route).netloc == host:
+        if found is not None and _origin(found.refresh_route) == hub:
             return found
     return None
+
+
+def _origin(address: str) -> tuple[str, str, int | None]:
+    """The scheme counts: the same host over plain http would get the token where others can read it."""
+    url = httpx2.URL(address)
+    return url.scheme, url.host, url.port
 
 
 class XetBody:

@@ -61,7 +61,11 @@ def test_content_is_one_hash_whatever_the_order() -> None:
 def test_local_weights_are_called_and_remembered_by_their_content() -> None:
     local = Origin(path="/srv/m.gguf", contents=(WEIGHTS,))
     assert local.short == f"/srv/m.gguf ({(WEIGHTS.sha256 or '')[:7]})"
-    assert local.key == ("", WEIGHTS.sha256)
+    assert local.keys == (("", WEIGHTS.sha256),)
     assert Origin(path="/srv/m.gguf").short == "/srv/m.gguf"
-    assert Origin(path="/srv/m.gguf").key is None
-    assert origin(WEIGHTS).key == ("a/b", "1" * 40)
+    assert Origin(path="/srv/m.gguf").keys == ()
+
+
+def test_weights_of_a_repository_are_remembered_by_their_revision_and_their_content() -> None:
+    assert origin(WEIGHTS).keys == (("a/b", "1" * 40), ("", WEIGHTS.sha256))
+    assert origin().keys == (("a/b", "1" * 40),)

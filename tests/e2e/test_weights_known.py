@@ -66,6 +66,21 @@ def test_local_weights_that_were_rolled_back_are_remembered_wherever_they_lie(ho
     house.ok("model", "canary", "chat", "--path", str(copy), "--again")
 
 
+def test_weights_that_were_rolled_back_are_remembered_under_another_commit(house: House) -> None:
+    add_chat(house, OLD)
+    commit(house, NEW)
+    house.ok("model", "canary", "chat")
+    house.ok("model", "promote", "chat")
+    house.ok("model", "rollback", "chat")
+    house.hub.commit(REPO, {"README.md": b"words"})
+    refused = house.ctl("model", "canary", "chat")
+    assert refused.returncode == 3
+    assert "was rolled back before" in refused.stderr
+    assert "--again" in refused.stderr
+    (update,) = house.json("model", "updates", "chat")
+    assert "it was rolled back before" in update["summary"]
+
+
 def test_a_folder_is_served_as_a_whole(house: House) -> None:
     for name, behaviour in (("old", OLD), ("new", NEW)):
         local(house, f"{name}/{FOLDER_FILE}", behaviour)

@@ -18,7 +18,13 @@ ON_DISK = [("r", "d"), ("r", "c"), ("r", "b"), ("r", "a"), ("gone", "x")]
         pytest.param([model("m", "d", "c")], 2, {"d", "c"}, id="served and previous"),
         pytest.param([model("m", "d", "a")], 2, {"d", "a"}, id="previous before newer ones"),
         pytest.param([model("m", "d", "a")], 3, {"d", "a", "c"}, id="then the newest"),
-        pytest.param([model("m", "d", "a")], 1, {"d"}, id="previous only when it is among them"),
+        pytest.param([model("m", "d", "a")], 1, {"d", "a"}, id="previous also beyond them"),
+        pytest.param(
+            [model("m", "d", "c"), model("n", "b", "a")],
+            2,
+            {"d", "c", "b", "a"},
+            id="previous of models that share a repository",
+        ),
         pytest.param([model("m", "d"), model("n", "a")], 1, {"d", "a"}, id="all served"),
         pytest.param(
             [model("m", "c", "a"), Model(name="m-canary", origin=Origin(repo="r", revision="d"), canary_of="m")],

@@ -9,6 +9,7 @@ import pytest
 from llmgwd.domain.canary import Canary
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.files import RepoFile
 from llmgwd.domain.jobs import Job, planned
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
 from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState
@@ -102,11 +103,21 @@ def test_samples_of_a_canary_are_kept_by_arm(store: Store) -> None:
 
 
 def test_a_rejected_revision_is_remembered_with_its_reason(store: Store) -> None:
-    assert store.canaries.why_rejected("chat", "org/repo", "a" * 40) is None
-    store.canaries.reject("chat", "org/repo", "a" * 40, NOW, "slow")
-    store.canaries.reject("chat", "org/repo", "a" * 40, NOW, "slower")
-    assert store.canaries.why_rejected("chat", "org/repo", "a" * 40) == "slower"
-    assert store.canaries.why_rejected("other", "org/repo", "a" * 40) is None
+    assert store.canaries.why_rejected("chat", ORIGIN) is None
+    store.canaries.reject("chat", ORIGIN, NOW, "slow")
+    store.canaries.reject("chat", ORIGIN, NOW, "slower")
+    assert store.canaries.why_rejected("chat", ORIGIN) == "slower"
+    assert store.canaries.why_rejected("other", ORIGIN) is None
+
+
+def test_rejected_weights_are_known_by_their_content_under_another_commit(store: Store) -> None:
+    rejected = msgspec.structs.replace(ORIGIN, contents=(RepoFile("x.gguf", 1, sha256="1" * 64),))
+    store.canaries.reject("chat", rejected, NOW, "slow")
+    same = msgspec.structs.replace(rejected, revision="b" * 40)
+    other = msgspec.structs.replace(same, contents=(RepoFile("x.gguf", 1, sha256="2" * 64),))
+    assert store.canaries.why_rejected("chat", same) == "slow"
+    assert store.canaries.why_rejected("chat", ORIGIN) == "slow"
+    assert store.canaries.why_rejected("chat", other) is None
 
 
 def test_an_unknown_job_says_where_to_look(store: Store) -> None:

@@ -7,7 +7,7 @@ import pytest
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile
 from llmgwd.weights.choice import choose, entry_file, projector_file
-from llmgwd.weights.gguf_sets import quantisation_of
+from llmgwd.weights.gguf_sets import missing_shards, quantisation_of
 
 GIB = 1 << 30
 
@@ -50,6 +50,28 @@ VISION = [Q4, Q8, "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"]
         pytest.param(VISION, {}, [Q4, "mmproj-F16.gguf"], id="projector-f16-first"),
         pytest.param(VISION, {"like": [Q8, "mmproj-F32.gguf"]}, [Q8, "mmproj-F32.gguf"], id="projector-as-stable"),
         pytest.param(VISION, {"file": "m*[Q-]*[M2].gguf"}, [Q4, "mmproj-F32.gguf"], id="projector-by-glob"),
+        *(
+            pytest.param(
+                [f"a-{size}-Q4_K_M.gguf" for size in ("12B", "4B")]
+                + [f"mmproj-a-{size}-{label}.gguf" for size in ("12B", "4B") for label in ("f32", "f16")],
+                {"file": f"a-{size}-*"},
+                [f"a-{size}-Q4_K_M.gguf", f"mmproj-a-{size}-f16.gguf"],
+                id=f"projector-named-like-the-{size}-model",
+            )
+            for size in ("12B", "4B")
+        ),
+        pytest.param(
+            ["12B/a-Q4_K_M.gguf", "12B/mmproj-f16.gguf", "4B/a-Q4_K_M.gguf", "4B/mmproj-f16.gguf"],
+            {"file": "4B/a*"},
+            ["4B/a-Q4_K_M.gguf", "4B/mmproj-f16.gguf"],
+            id="projector-of-the-same-folder",
+        ),
+        pytest.param(
+            [Q4, "mmproj-F16-00001-of-00002.gguf", "mmproj-F16-00002-of-00002.gguf"],
+            {},
+            [Q4, "mmproj-F16-00001-of-00002.gguf", "mmproj-F16-00002-of-00002.gguf"],
+            id="projector-with-all-its-shards",
+        ),
         pytest.param([Q4, "m-lora.gguf"], {}, [Q4], id="no-adapter"),
     ],
 )
@@ -131,6 +153,12 @@ def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[s
             id="shard-missing",
         ),
         pytest.param(
+            ["m-00001-of-99999.gguf"],
+            {},
+            "m lacks m-00002-of-99999.gguf, m-00003-of-99999.gguf, m-00004-of-99999.gguf and 99995 more",
+            id="absurdly-many-shards-missing",
+        ),
+        pytest.param(
             [Q4], {"file": "*.bin"}, "*.bin matches no file; there is: Q4_K_M (1.0 GiB)", id="glob-of-nothing"
         ),
         pytest.param(
@@ -156,6 +184,18 @@ def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[s
             {},
             "the repository brings code that is run to load it: modeling_x.py",
             id="remote-code",
+        ),
+        pytest.param(
+            [Q4, "mmproj-x-F16.gguf", "mmproj-y-F16.gguf"],
+            {},
+            "m-Q4_K_M has several projectors: mmproj-x-F16.gguf, mmproj-y-F16.gguf",
+            id="several-projectors-left",
+        ),
+        pytest.param(
+            [Q4, "mmproj-F16-00001-of-00002.gguf"],
+            {},
+            "F16 lacks mmproj-F16-00002-of-00002.gguf",
+            id="projector-shard-missing",
         ),
         pytest.param(["README.md"], {}, "the repository has no weights that can be served", id="no-weights"),
     ],
@@ -203,3 +243,9 @@ def test_quantisation_by_name(path: str, expected: str | None) -> None:
 )
 def test_what_an_engine_is_given(paths: list[str], entry: str | None, projector: str | None) -> None:
     assert (entry_file(paths), projector_file(paths)) == (entry, projector)
+
+
+def test_missing_shards_are_counted_without_being_listed() -> None:
+    missing = missing_shards(listing("m-00001-of-99999.gguf", "m-00003-of-99999.gguf", "n-00002-of-00002.bin"))
+    assert missing.count == 99998
+    assert missing.paths == tuple(f"m-0000{index}-of-99999.gguf" for index in (2, 4, 5))

@@ -1,14 +1,19 @@
 """What the hub's refusals become: a code, words that say what and whether a token was sent, and what to do next."""
 
+import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.files import RepoFile, Snapshot
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
@@ -16,6 +21,7 @@ from llmgwd.weights.library import Library
 from llmgwd.weights.patience import Patience
 from llmgwd.weights.progress import Cancelled
 from llmgwd.weights.token import TokenSource
+from llmgwd.weights.troubles import Asked, trouble
 from tests.support.local_hub import Fault, LocalHub
 from tests.weights.conftest import IMPATIENT
 
@@ -243,6 +249,67 @@ def test_named_token_file_without_token_is_an_error(
     assert remote.requests.matching() == []
 
 
+@pytest.mark.parametrize(
+    "content",
+    [SECRET.encode("utf-16-le"), SECRET.encode("utf-16"), SECRET.encode() + b"\x1b", f"{SECRET}é".encode()],
+    ids=["utf-16", "utf-16-with-its-mark", "control", "accent"],
+)
+def test_token_file_that_is_no_plain_text_is_refused_and_not_shown(
+    remote: LocalHub, tmp_path: Path, content: bytes
+) -> None:
+    path, notices = tmp_path / "token", list[str]()
+    path.write_bytes(content)
+    with pytest.raises(LlmgwError) as error:
+        Hub(remote.endpoint, TokenSource(path), patience=IMPATIENT).snapshot(REPO, notice=notices.append)
+    assert error.value.code == "token_unreadable"
+    assert error.value.message.startswith(f"cannot read the hub token from {path}: it is not plain text")
+    assert (notices, remote.requests.matching()) == ([], [])
+
+
+def test_token_of_the_environment_that_cannot_be_sent_is_refused_and_not_shown(
+    remote: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", f"{SECRET}é")
+    with pytest.raises(LlmgwError) as error:
+        Hub(remote.endpoint, TokenSource(), patience=IMPATIENT).snapshot(REPO)
+    assert (error.value.code, error.value.message) == (
+        "token_unreadable",
+        "the hub token from the environment is not plain text",
+    )
+
+
+def test_request_that_cannot_be_sent_is_told_without_its_headers() -> None:
+    error = httpx2.LocalProtocolError(f"Illegal header value b'Bearer {SECRET}'")
+    told = trouble(error, Asked("http://hub.test", REPO))
+    assert told.error.message == "a request to hub.test cannot be sent as it is"
+    assert not told.may_pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda info: [file.pop("blobId", None) or file.pop("lfs", None) for file in info["siblings"]],
+        lambda info: info.update(lastModified="Tue, 1 Dec 2026"),
+        lambda info: info["siblings"][0].update(rfilename=7),
+        lambda info: info["siblings"][0].update(size="abc"),
+        lambda info: info.update(sha=5),
+    ],
+    ids=["no-hash", "time", "name", "size", "commit"],
+)
+def test_listing_that_cannot_be_used_is_an_unexpected_answer(
+    remote: LocalHub, hub: Hub, change: Callable[[dict[str, Any]], object]
+) -> None:
+    remote.commit(REPO, {"config.json": b"{}"})
+    info = httpx2.get(f"{remote.endpoint}/api/models/{REPO}?blobs=true").json()
+    change(info)
+    headers = {"Content-Type": "application/json"}
+    body = json.dumps(info).encode()
+    remote.faults.add(Fault("/api/*", status=200, headers=headers, body=body, times=None))
+    with pytest.raises(LlmgwError) as error:
+        hub.snapshot(REPO)
+    assert error.value.code == "hub_unexpected_answer"
+
+
 @pytest.mark.parametrize("path", ["/api/*", "/cdn/*", "/org/*"])
 def test_429_twice_then_fine(remote: LocalHub, hub: Hub, library: Library, path: str) -> None:
     remote.commit(REPO, {"m-Q4_K_M.gguf": b"weights"})
@@ -277,6 +344,35 @@ def test_retries_of_a_file_end(remote: LocalHub, hub: Hub, library: Library, fau
     assert not library.folder(REPO, snapshot.sha).exists()
 
 
+def test_bytes_that_come_again_are_no_progress(hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without ranges sends the file from its start, and drops now later, now earlier."""
+    file = RepoFile("m-Q4_K_M.gguf", 8 << 20, sha256="a" * 64)
+    snapshot = Snapshot(REPO, "b" * 40, (file,))
+    drops = iter([6 << 20, 3 << 20] * 20)
+    opened: list[int] = []
+
+    class FromTheStart:
+        start = 0
+
+        def chunks(self) -> Iterator[bytes]:
+            yield bytes(next(drops))
+            raise httpx2.ReadError("dropped")
+
+        def interrupt(self) -> None:
+            pass
+
+    @contextmanager
+    def open_file(asked: Asked, file: RepoFile, offset: int, *, by_xet: bool = True) -> Iterator[FromTheStart]:
+        opened.append(offset)
+        yield FromTheStart()
+
+    monkeypatch.setattr(hub, "open_file", open_file)
+    with pytest.raises(LlmgwError) as error:
+        fetch(hub, snapshot, snapshot.files, library)
+    assert error.value.code == "hub_dropped"
+    assert len(opened) == IMPATIENT.attempts
+
+
 def test_nobody_listening_is_said_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -292,6 +388,19 @@ def test_endpoint_that_is_no_address_is_said_so(endpoint: str) -> None:
         Hub(endpoint, patience=IMPATIENT).snapshot(REPO)
     assert (error.value.code, error.value.hint) == ("hub_endpoint", "correct hub.endpoint")
     assert error.value.message == f"{endpoint} is not the address of a hub"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "host", "address"),
+    [
+        ("https://hub.test", "hub.test", "https://hub.test"),
+        ("http://user:s3cret@hub.test:8080/hf", "hub.test:8080", "http://hub.test:8080/hf"),
+        ("user:s3@cret@hub.test", "hub.test", "hub.test"),
+    ],
+)
+def test_endpoint_is_shown_without_user_and_password(endpoint: str, host: str, address: str) -> None:
+    asked = Asked(endpoint, REPO)
+    assert (asked.host, asked.address) == (host, address)
 
 
 def test_offline_is_said_so(remote: LocalHub, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,6 +157,16 @@ def test_leftovers_go_only_when_asked_for(library: Library) -> None:
     assert library.prune(set()) == [Removed(None, None, 8192)]
 
 
+def test_a_dry_run_removes_nothing(library: Library) -> None:
+    library.make()
+    abandoned = library.layout.staging / "org--model--killed"
+    abandoned.mkdir()
+    library.prune(set(), dry_run=True)
+    assert abandoned.exists()
+    library.prune(set())
+    assert not abandoned.exists()
+
+
 def test_space_counts_only_what_is_to_come(library: Library, old: Snapshot) -> None:
     coming = RepoFile("m.gguf", 10 * KIB, sha256="a" * 64)
     twin = RepoFile("copy.gguf", 10 * KIB, sha256="a" * 64)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,12 @@ def test_a_file_that_is_cut_says_nothing(tmp_path: Path, length: int) -> None:
     assert traits_in(tmp_path, [RepoFile(GGUF, length)]) is None
 
 
-@pytest.mark.parametrize("start", [b"GGUF\x03\0\0\0" + b"\xff" * 64, b"{}", b"GGUF\x63\0\0\0" + bytes(64)])
+NESTED_ARRAYS = struct.pack("<4sIQQQcI", b"GGUF", 3, 0, 1, 1, b"k", 9) + struct.pack("<IQ", 9, 1) * 5000
+
+
+@pytest.mark.parametrize(
+    "start", [b"GGUF\x03\0\0\0" + b"\xff" * 64, b"{}", b"GGUF\x63\0\0\0" + bytes(64), NESTED_ARRAYS]
+)
 def test_what_is_no_gguf_file_says_nothing(tmp_path: Path, start: bytes) -> None:
     (tmp_path / GGUF).write_bytes(start)
     assert traits_in(tmp_path, [RepoFile(GGUF, len(start))]) is None

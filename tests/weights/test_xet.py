@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from llmgwd.domain.files import Snapshot
@@ -153,6 +154,22 @@ def test_the_token_goes_to_no_other_host_for_xet(remote: LocalHub, library: Libr
     }
     assert len(remote.requests.matching("/cdn/*")) == 1
     assert remote.requests.matching("/api/*/xet-read-token/*") == []
+
+
+@pytest.mark.parametrize(
+    ("route", "is_taken"),
+    [
+        ("https://hub.test/api/x", True),
+        ("https://hub.test:443/api/x", True),
+        ("http://hub.test/api/x", False),
+        ("https://hub.test:8443/api/x", False),
+        ("https://other.test/api/x", False),
+    ],
+)
+def test_xet_is_asked_for_only_where_the_token_may_go(route: str, is_taken: bool) -> None:
+    headers = {"X-Xet-Hash": "a" * 64, "Link": f'<{route}>; rel="xet-auth"'}
+    answer = httpx2.Response(302, headers=headers, request=httpx2.Request("GET", "https://hub.test/x"))
+    assert (xet.offered([answer], "https://hub.test") is not None) == is_taken
 
 
 def test_xet_of_a_private_repository_is_asked_for_with_the_token(
