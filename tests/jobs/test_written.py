@@ -94,7 +94,9 @@ async def test_a_revision_that_was_left_is_remembered_whatever_becomes_of_its_re
     monkeypatch.setattr(move, "stop_old", stop_old)
     with pytest.raises(LlmgwError, match="does not end"):
         await move.replicas(Run(job(services, kind), services))
-    assert (services.store.canaries.why_rejected("chat", "a/b", "2" * 40) is not None) is remembered
+    assert (
+        services.store.canaries.why_rejected("chat", Origin(repo="a/b", revision="2" * 40)) is not None
+    ) is remembered
 
 
 async def test_a_replica_that_serves_until_its_job_has_gone_on_is_known_to_the_job_before_it_runs(
