@@ -17,8 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: setup
 	$(BIN)/python -m tests.demo
 
+# Most of what the tests do is to wait for processes: two at a time take half as long.
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 check: setup
 	$(BIN)/ruff check .
