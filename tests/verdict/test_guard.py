@@ -53,6 +53,22 @@ def test_trouble_that_begins_is_not_taken_for_wandering() -> None:
     assert guard.overstated <= before * 1.1
 
 
+def test_trouble_that_goes_on_is_not_taken_for_wandering_either() -> None:
+    guard = Guard()
+    watched(guard, random.Random(1), blocks=36, canary=12)
+    before = guard.overstated
+    for more in range(12):
+        watched(guard, random.Random(2 + more), blocks=3, canary=12, gap=40.0)
+        assert guard.overstated <= before * 1.3
+
+
+def test_a_second_jump_is_a_replica_that_wanders() -> None:
+    guard = Guard()
+    for gap in (0.0, 40.0, 0.0, 40.0):
+        watched(guard, random.Random(1), blocks=8, canary=12, gap=gap)
+    assert guard.overstated > 3
+
+
 def test_blocks_with_hardly_a_request_say_nothing() -> None:
     guard = Guard()
     for look in range(100):
