@@ -23,8 +23,7 @@ def test_no_request_fails_through_canary_percent_promote_rollback_abort_and_relo
         house.ok("model", "promote", "chat")
         house.ok("model", "rollback", "chat")
         house.ok("model", "canary", "chat", "--again", "--percent", "50")
-        assert house.process is not None
-        house.process.send_signal(signal.SIGHUP)
+        house.reload()
         wait_until(lambda: "configuration reloaded" in house.log.read_text())
         house.ok("model", "abort", "chat")
     shown = house.model()
@@ -123,18 +122,13 @@ def test_sigterm_with_jobs_under_way_ends_everything(house: House) -> None:
 
 
 def test_an_engine_that_is_declared_otherwise_is_started_anew_by_a_reload(house: House) -> None:
-    import yaml
-
     weights = house.root / "w.gguf"
     weights.write_bytes(OLD.weights())
     settings = {**house.settings, "models": [{"name": "base", "path": str(weights), "engine": "toy"}]}
-    house.config.write_text(yaml.safe_dump(settings))
-    assert house.process is not None
-    house.process.send_signal(signal.SIGHUP)
+    house.reload(settings)
     wait_until(lambda: house.ctl("model", "show", "base").returncode == 0 and house.model("base")["ready"] == 1)
     before = house.engine_pids()
     toy = {**house.settings["engines"]["toy"], "env": {"COLOUR": "blue"}}
-    house.config.write_text(yaml.safe_dump({**settings, "engines": {"toy": toy}}))
-    house.process.send_signal(signal.SIGHUP)
+    house.reload({**settings, "engines": {"toy": toy}})
     wait_until(lambda: house.engine_pids() and not house.engine_pids() & before)
     assert {event["by"] for event in house.json("events") if event["model"] == "base"} == {"configuration"}
