@@ -60,6 +60,7 @@ class Process:
     """One that leads a group of its own: a child of this daemon, or one that an earlier life of it started.
 
     It is held by a pidfd where the system has them, so that no signal can reach a later process with the same pid.
+    Only the event loop's thread uses that descriptor: another could use its number after it was closed.
     """
 
     def __init__(
@@ -77,6 +78,9 @@ class Process:
         self._popen = popen
         self._pidfd = None if has_ended else _pidfd(pid)
         self._leads = has_ended or popen is not None or _leads(pid)
+        self._ending = anyio.Lock()
+        self._is_gone = False
+        """Whether `end` has seen that nothing is left."""
 
     @property
     def returncode(self) -> int | None:
@@ -108,8 +112,14 @@ class Process:
         """Ends all of it, which may be what its leader left behind. Whether it is gone, its memory with it.
 
         TERM to the group, up to `grace_s` for the leader to end, then KILL for it and for all that is left: of its
-        group, of its session, and what has left both and still bears its mark.
+        group, of its session, and what has left both and still bears its mark. Who asks meanwhile waits for that.
         """
+        # Two at once would send signals and scan the system side by side, one of them by what the other has let go.
+        async with self._ending:
+            self._is_gone = self._is_gone or await self._end(grace_s)
+            return self._is_gone
+
+    async def _end(self, grace_s: float) -> bool:
         if self.is_running:
             self._signal(signal.SIGTERM)
             with anyio.move_on_after(grace_s):
