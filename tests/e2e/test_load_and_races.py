@@ -13,24 +13,6 @@ from tests.support.toy_engine import Behaviour
 OLD, NEW = Behaviour(words="the old words", token_s=0.002), Behaviour(words="the new words", token_s=0.002)
 
 
-def test_no_request_fails_through_canary_percent_promote_rollback_abort_and_reload(house: House) -> None:
-    add_chat(house, OLD, "--replicas", "2")
-    commit(house, NEW)
-    with load_on(house) as load:
-        house.ok("model", "canary", "chat", "--percent", "30")
-        wait_until(lambda: load.arms["canary"] > 5)
-        house.ok("model", "percent", "chat", "60")
-        house.ok("model", "promote", "chat")
-        house.ok("model", "rollback", "chat")
-        house.ok("model", "canary", "chat", "--again", "--percent", "50")
-        house.reload()
-        wait_until(lambda: "configuration reloaded" in house.log.read_text())
-        house.ok("model", "abort", "chat")
-    shown = house.model()
-    assert shown["ready"] == 2
-    assert len(house.engine_pids()) == 2
-
-
 def test_a_canary_that_is_down_hard_costs_clients_nothing(house: House) -> None:
     add_chat(house, OLD)
     commit(house, Behaviour(words="the new words", fail_after=3))
