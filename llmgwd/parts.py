@@ -23,6 +23,7 @@ from llmgwd.dataplane.workers import Workers
 from llmgwd.declare import declared_models, engines_of
 from llmgwd.domain.catalog import Model
 from llmgwd.engines.fleet import Fleet
+from llmgwd.engines.gpus import open_gpus
 from llmgwd.jobs.feed import Feed
 from llmgwd.jobs.recipes import RECIPES
 from llmgwd.jobs.runner import Runner
@@ -81,7 +82,7 @@ def wire(
     link = Link(link_path, lambda report: dataplane.take(report), totals, lambda *it: workers.take_listeners(*it))
     workers = Workers(settings.gateway, link_path, state, records, version("llmgw"), link.forget)
     notifier = Notifier(lambda: services.settings.notify)
-    fleet = Fleet(state, tasks, records, lambda: dataplane.wish(), link.heard_at)
+    fleet = Fleet(state, tasks, records, lambda: dataplane.wish(), link.heard_at, open_gpus())
     dataplane = Dataplane(store, fleet, link, workers, Tally(store.canaries), Bench(store.canaries))
     dataplane.key_hashes = keys
     services = Services(

@@ -133,11 +133,15 @@ class Process:
             return True
         return False
 
+    def members(self) -> dict[int, str]:
+        """By pid, the identities of all of it that runs; looks at every process there is."""
+        found = {each.pid: each.identity for each in marked(self._mark.state) if each.child == self._mark.child}
+        # A child may have lost its mark: one that gives itself a title writes it over its environment.
+        return found | {pid: name for pid in psutil.pids() if self._is_led(pid) and (name := identity(pid)) is not None}
+
     def _kill_rest(self) -> bool:
         """Sends KILL to what is left of it, each by itself; whether there was anything."""
-        rest = {each.pid: each.identity for each in marked(self._mark.state) if each.child == self._mark.child}
-        # A child may have lost its mark: one that gives itself a title writes it over its environment.
-        rest |= {pid: name for pid in psutil.pids() if self._is_led(pid) and (name := identity(pid)) is not None}
+        rest = self.members()
         for pid, name in rest.items():
             left = find(pid, name, self._mark)
             # Looked at again while it is held: the pid may have become another's.
