@@ -13,12 +13,19 @@ from tests.support.toy_engine import Behaviour
 OLD, NEW = Behaviour(words="the old words", token_s=0.002), Behaviour(words="the new words", token_s=0.002)
 
 
-def test_a_canary_that_is_down_hard_costs_clients_nothing(house: House) -> None:
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param({"fail_after": 3}, id="answers 500"),
+        pytest.param({"ends_after": 3}, id="dies, and refuses connections until it is up again, to die again"),
+    ],
+)
+def test_a_canary_that_is_down_hard_costs_clients_nothing(house: House, trouble: dict[str, int]) -> None:
     add_chat(house, OLD)
-    commit(house, Behaviour(words="the new words", fail_after=3))
+    commit(house, Behaviour(words="the new words", **trouble))  # type: ignore[arg-type]
     house.ok("model", "canary", "chat", "--percent", "25")
     with load_on(house):
-        wait_until(lambda: house.canary() is None)
+        wait_until(lambda: house.canary() is None, 60)
     assert house.json("model", "canaries", "--ended")[0]["phase"] == "rolled_back"
 
 
