@@ -90,7 +90,7 @@ class Gpus:
         """None where this GPU, its mode or this user's rights do not let the driver tell."""
         try:
             return getattr(self._driver, function)(handle)
-        except self._driver.NVMLError as error:
+        except (self._driver.NVMLError, self._driver.NVMLLibraryMismatchError) as error:  # the latter: an old driver
             log.debug("the gpu driver does not tell %s: %s", function, error)
             return None
 

@@ -18,10 +18,14 @@ class Driver:
     class NVMLError(Exception):
         pass
 
+    class NVMLLibraryMismatchError(Exception):
+        pass
+
     def __init__(self, *gpus: Gpu, refuses: tuple[str, ...] = (), lost: tuple[int, ...] = ()) -> None:
         self.gpus = list(gpus)
         self.refuses = refuses
         self.lost = lost
+        self.refusal: type[Exception] = self.NVMLError
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         answers: dict[str, Callable[[Gpu], Any]] = {
@@ -37,7 +41,7 @@ class Driver:
 
         def answer(handle: Gpu) -> Any:
             if name in self.refuses:
-                raise self.NVMLError("Not Supported")
+                raise self.refusal("Not Supported")
             return answers[name](handle)
 
         return answer
@@ -68,9 +72,11 @@ def test_every_gpu_is_told_of_with_each_process_once() -> None:
     assert Gpus(Driver(*there)).look() == there
 
 
-def test_what_a_gpu_does_not_tell_is_unknown_and_one_that_is_lost_is_left_out() -> None:
+@pytest.mark.parametrize("refusal", ["NVMLError", "NVMLLibraryMismatchError"])
+def test_what_a_gpu_does_not_tell_is_unknown_and_one_that_is_lost_is_left_out(refusal: str) -> None:
     silent = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetComputeRunningProcesses")
     driver = Driver(gpu(9, (10, None)), gpu(0, index=1), refuses=silent, lost=(1,))
+    driver.refusal = getattr(Driver, refusal)
     assert Gpus(driver).look() == [gpu(9, (10, None), busy=None)]
 
 
