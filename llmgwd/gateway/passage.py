@@ -66,7 +66,7 @@ class Passage(ABC):
 
     @abstractmethod
     def _no_room(self, refusal: RefusedError, place: Place) -> None:
-        """The chosen arm is full: `place` is where the request belongs in another's line, `refusal` what to say else."""
+        """The chosen arm is full; place: where the request belongs in another's line; refusal: what to say else."""
 
     @abstractmethod
     def _lost_unsent(self, why: str) -> None:

@@ -335,7 +335,11 @@ def test_one_who_waits_too_long_for_a_canary_is_rescued(tmp_path: Path) -> None:
             first.send(request(CHAT, {"model": name, "stream": True}, "x-llmgw-arm: canary"))
             first.read_until(b"ping")
             reply = ask(rig.port, CHAT, {"model": name})
-            assert (reply.status, reply.headers["x-llmgw-arm"], reply.headers["x-llmgw-rescued"]) == (200, "stable", "1")
+            assert (reply.status, reply.headers["x-llmgw-arm"], reply.headers["x-llmgw-rescued"]) == (
+                200,
+                "stable",
+                "1",
+            )
         beats.set()
         rig.daemon.wait(lambda: judged(rig, name, Arm.CANARY) == (1, 1), "the canary's failure")
         assert judged(rig, name, Arm.STABLE) == (0, 0)
