@@ -9,7 +9,7 @@ lasts longer than a block) says by how much evidence is overstated, and the bets
 import math
 from dataclasses import dataclass, field
 
-from llmgwd.verdict.times import NORMAL, NORMAL_SCORE, Levels
+from llmgwd.verdict.times import Sums
 
 BLOCK_S = 300.0
 LEAST_IN_BLOCK = 4
@@ -31,8 +31,6 @@ CLEAR_JUMP = 25.0
 LEAST_BESIDE_JUMP = 3
 """Gaps on each side of a jump."""
 
-_SQUARES = tuple(score * score for score in NORMAL)
-
 
 @dataclass
 class Guard:
@@ -52,16 +50,16 @@ class Guard:
     usual_n: float = 0.0
     """Canary times of a block, lately."""
 
-    def see(self, look: int, look_s: float, canary: Levels, stable: Levels) -> None:
+    def see(self, look: int, look_s: float, canary: Sums, stable: Sums) -> None:
         """Adds a closed look; ends the block when it is long enough."""
         if self.began is None or (self.began - look) * look_s > BLOCK_S:
             # So far behind the block's beginning means that the clock was set back.
             self.began = look
-        self.canary_n += len(canary)
-        self.canary_sum += NORMAL_SCORE.sum(canary)
-        self.stable_n += len(stable)
-        self.stable_sum += NORMAL_SCORE.sum(stable)
-        self.stable_squares += sum(map(_SQUARES.__getitem__, stable))
+        self.canary_n += canary.n
+        self.canary_sum += canary.normal
+        self.stable_n += stable.n
+        self.stable_sum += stable.normal
+        self.stable_squares += stable.squares
         past_s = max(1, look + 1 - self.began) * look_s
         if past_s >= BLOCK_S:
             self._end()

@@ -48,7 +48,7 @@ def choose(
         is_of_gguf = any(is_gguf(found.path) for found in _matching(files, file))
         chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, allow_unsafe)
     elif quant is not None:
-        chosen = _with_projector(_whole(_by_quantisation(sets, quant), sets), files, like)
+        chosen = _with_projector(_whole(_by_quantisation(files, sets, quant), sets), files, like)
     elif sets and not wants_folder:
         chosen = _with_projector(_whole(_by_habit(sets, like), sets), files, like)
     else:
@@ -91,13 +91,13 @@ def _as_served(sets: list[GgufSet], served: str) -> list[GgufSet]:
     raise _refusal("weights_no_such", f"this revision has no {label}, which stable is served from", sets)
 
 
-def _by_quantisation(sets: list[GgufSet], quant: str) -> list[GgufSet]:
+def _by_quantisation(files: Sequence[RepoFile], sets: list[GgufSet], quant: str) -> list[GgufSet]:
     """`Q4_K_XL` also finds `UD-Q4_K_XL` when no other is called so."""
     label = quant.upper()
     for wanted in (label, f"UD-{label}"):
         if found := [one for one in sets if one.quantisation == wanted]:
             return found
-    raise _refusal("weights_no_such", f"there is no quantisation {quant}", sets)
+    raise _refusal("weights_no_such", f"there is no quantisation {quant}", sets, _without_choice(files))
 
 
 def _gguf_by_glob(files: Sequence[RepoFile], sets: list[GgufSet], glob: str) -> list[RepoFile]:
@@ -176,7 +176,7 @@ def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> 
         weights = pickles
     if not weights:
         what = f"{glob} matches no weights" if glob is not None else "the repository has no weights that can be served"
-        raise _refusal("weights_none", what, gguf_sets(files))
+        raise _refusal("weights_none", what, gguf_sets(files), _without_choice(files))
     if (missing := missing_shards(weights)).count:
         message = f"the weights are not complete: {_some(missing.paths, missing.count)} missing"
         raise LlmgwError("weights_shard_missing", message, hint="wait for the upload to end, or name another revision")
@@ -188,19 +188,28 @@ def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> 
     return [*weights, *folder_files.companions(files, weights), *imported]
 
 
-def _matching(files: Iterable[RepoFile], glob: str) -> list[RepoFile]:
+def _matching(files: Sequence[RepoFile], glob: str) -> list[RepoFile]:
     found = [file for file in files if fnmatchcase(file.path if "/" in glob else file.name, glob)]
     if not found:
-        raise _refusal("weights_no_such", f"{glob} matches no file", gguf_sets(files))
+        raise _refusal("weights_no_such", f"{glob} matches no file", gguf_sets(files), _without_choice(files))
     return found
 
 
-def _refusal(code: str, message: str, sets: Sequence[GgufSet]) -> LlmgwError:
-    """With what there is, or with nothing to choose from."""
+def _refusal(
+    code: str, message: str, sets: Sequence[GgufSet], otherwise: str = "name another repository or revision"
+) -> LlmgwError:
+    """With what there is, or, with nothing to choose from, what to do `otherwise`."""
     listed = ", ".join(one.in_words() for one in sets[:LISTED_AT_MOST])
     there_is = f"; there is: {listed}" if listed else ""
-    hint = "choose with --quant or --file" if listed else "name another repository or revision"
+    hint = "choose with --quant or --file" if listed else otherwise
     return LlmgwError(code, message + there_is, hint=hint)
+
+
+def _without_choice(files: Sequence[RepoFile]) -> str:
+    """The way on where --file or --quant asks for one of several and there is no GGUF to choose from."""
+    if folder_files.safetensors(files):
+        return "leave out --file and --quant: the repository is served whole, from its safetensors"
+    return "name another repository or revision"
 
 
 def _some(paths: Sequence[str], count: int | None = None) -> str:

@@ -1,7 +1,7 @@
 import random
 
 from llmgwd.verdict.guard import BLOCK_S, Guard, long_run_variance
-from llmgwd.verdict.times import Levels
+from llmgwd.verdict.times import Sums, sums_of
 
 LOOK_S = 30.0
 
@@ -20,8 +20,8 @@ def watched(
         guard.see(look, LOOK_S, scores(rng, canary, off), scores(rng, 40, 0.0))
 
 
-def scores(rng: random.Random, n: int, off: float) -> Levels:
-    return [level(rng.uniform(0, 99) + off) for _ in range(n)]
+def scores(rng: random.Random, n: int, off: float) -> Sums:
+    return sums_of([level(rng.uniform(0, 99) + off) for _ in range(n)])
 
 
 def test_steady_arms_are_taken_at_their_word() -> None:
@@ -72,7 +72,7 @@ def test_a_second_jump_is_a_replica_that_wanders() -> None:
 def test_blocks_with_hardly_a_request_say_nothing() -> None:
     guard = Guard()
     for look in range(100):
-        guard.see(look, LOOK_S, [], [50])
+        guard.see(look, LOOK_S, Sums(), sums_of([50]))
     assert guard.gaps == []
     assert guard.overstated == 1.0
 

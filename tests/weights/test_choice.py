@@ -249,3 +249,10 @@ def test_missing_shards_are_counted_without_being_listed() -> None:
     missing = missing_shards(listing("m-00001-of-99999.gguf", "m-00003-of-99999.gguf", "n-00002-of-00002.bin"))
     assert missing.count == 99998
     assert missing.paths == tuple(f"m-0000{index}-of-99999.gguf" for index in (2, 4, 5))
+
+
+@pytest.mark.parametrize("asked", [{"quant": "Q4_K_M"}, {"file": "*.gguf"}], ids=["quant", "file"])
+def test_a_miss_where_there_is_nothing_to_choose_says_to_choose_nothing(asked: dict[str, Any]) -> None:
+    with pytest.raises(LlmgwError) as refusal:
+        choose(listing("config.json", "model.safetensors"), **asked)
+    assert "leave out --file and --quant" in refusal.value.hint
