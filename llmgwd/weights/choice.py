@@ -15,7 +15,7 @@ from llmgwd.weights.gguf_sets import (
     is_gguf,
     is_projector,
     missing_shards,
-    projector_for,
+    model_name,
     projector_sets,
     quantisation_of,
 )
@@ -42,15 +42,15 @@ def choose(
     Raises LlmgwError `weights_…`, which lists what there is.
     """
     files = tuple(files)
-    sets, like = gguf_sets(files), like or ()
+    sets, projectors, like = gguf_sets(files), projector_sets(files), like or ()
     wants_folder = bool(like) and not any(map(is_gguf, like))
     if file is not None:
         is_of_gguf = any(is_gguf(found.path) for found in _matching(files, file))
         chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, allow_unsafe)
     elif quant is not None:
-        chosen = _with_projector(_whole(_by_quantisation(sets, quant), sets), files, like)
+        chosen = with_projector(_whole(_by_quantisation(sets, quant), sets), projectors, like)
     elif sets and not wants_folder:
-        chosen = _with_projector(_whole(_by_habit(sets, like), sets), files, like)
+        chosen = with_projector(_whole(_by_habit(sets, like), sets), projectors, like)
     else:
         chosen = _folder(files, None, allow_unsafe)
     return tuple(sorted(chosen, key=lambda found: found.path))
@@ -65,6 +65,25 @@ def entry_file(paths: Iterable[str]) -> str | None:
 def projector_file(paths: Iterable[str]) -> str | None:
     """Which of the chosen paths lets the model see images, if any."""
     return next((path for path in sorted(paths) if is_projector(path)), None)
+
+
+def with_projector(model: GgufSet, projectors: list[GgufSet], like: Sequence[str] = ()) -> list[RepoFile]:
+    """The model and its projector with all its shards, if there is any.
+
+    Stable's; else of those in the model's folder, or of all, those with the name most like the model's, and of these
+    the most exact of a reasonable size. Raises LlmgwError when several are left.
+    """
+    served = projector_file(like)
+    found = [one for one in projectors if one.files[0].path == served] or _nearest(projectors, model.stem)
+    usual = [[one for one in found if one.quantisation == label] for label in PROJECTOR_QUANTISATIONS]
+    found = next(filter(None, usual), found)
+    if len(found) > 1:
+        names = _some([one.files[0].path for one in found])
+        hint = "name the model and its projector with --file"
+        raise LlmgwError("weights_ambiguous", f"{model.stem} has several projectors: {names}", hint=hint)
+    for one in found:
+        _check_whole(one, projectors)
+    return [*model.files, *(file for one in found for file in one.files)]
 
 
 def _by_habit(sets: list[GgufSet], like: Sequence[str]) -> list[GgufSet]:
@@ -111,7 +130,7 @@ def _gguf_by_glob(files: Sequence[RepoFile], sets: list[GgufSet], glob: str) -> 
         names = ", ".join(one.files[0].path for one in projectors)
         raise LlmgwError("weights_ambiguous", f"{glob} matches several projectors: {names}", hint="narrow --file")
     if not projectors:
-        return _with_projector(chosen, files, ())
+        return with_projector(chosen, projector_sets(files))
     _check_whole(projectors[0], sets)
     return [*chosen.files, *projectors[0].files]
 
@@ -133,30 +152,10 @@ def _check_whole(only: GgufSet, sets: list[GgufSet]) -> None:
         raise _refusal("weights_shard_missing", message, [one for one in sets if one is not only])
 
 
-def _with_projector(model: GgufSet, files: Iterable[RepoFile], like: Sequence[str]) -> list[RepoFile]:
-    """The model and its projector with all its shards, if there is any.
-
-    Stable's; else of those in the model's folder, or of all, those with the name most like the model's, and of these
-    the most exact of a reasonable size. Raises LlmgwError when several are left.
-    """
-    projectors = projector_sets(files)
-    served = projector_file(like)
-    found = [one for one in projectors if one.files[0].path == served] or _nearest(projectors, model.stem)
-    usual = [[one for one in found if one.quantisation == label] for label in PROJECTOR_QUANTISATIONS]
-    found = next(filter(None, usual), found)
-    if len(found) > 1:
-        names = _some([one.files[0].path for one in found])
-        hint = "name the model and its projector with --file"
-        raise LlmgwError("weights_ambiguous", f"{model.stem} has several projectors: {names}", hint=hint)
-    for one in found:
-        _check_whole(one, projectors)
-    return [*model.files, *(file for one in found for file in one.files)]
-
-
 def _nearest(projectors: list[GgufSet], stem: str) -> list[GgufSet]:
     folder, _, name = stem.rpartition("/")
     among = [one for one in projectors if one.stem.rpartition("/")[0] == folder] or projectors
-    likeness = [_shared_start(projector_for(one.stem), name.lower()) for one in among]
+    likeness = [_shared_start(model_name(one.stem), name.lower()) for one in among]
     return [one for one, length in zip(among, likeness, strict=True) if length == max(likeness)]
 
 

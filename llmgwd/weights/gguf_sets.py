@@ -61,10 +61,16 @@ def projector_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
     return _sets(file for file in files if is_projector(file.path))
 
 
-def projector_for(stem: str) -> str:
-    """What the name of a projector tells of its model, in lower case: `a-4b` of `sub/mmproj-a-4B-f16`."""
+def model_name(stem: str) -> str:
+    """What a name tells of the model, in lower case: `a-4b` of `sub/a-4B-Q8_0` and of its `sub/mmproj-a-4B-f16`."""
     name = _QUANTISATION.sub("", stem.rpartition("/")[2]).lower()
     return re.sub(r"[-_.]?mmproj[-_.]?", "-", name).strip("-_.")
+
+
+def is_named_like(projector: GgufSet, model: GgufSet) -> bool:
+    """Whether the name of a projector says that it is this model's."""
+    name = model_name(projector.stem)
+    return bool(name) and model_name(model.stem).startswith(name)
 
 
 def _sets(files: Iterable[RepoFile]) -> list[GgufSet]:
