@@ -195,3 +195,13 @@ def test_prune_waits_for_a_job_that_fetches(house: House) -> None:
     assert house.json("weights", "prune", "--dry-run") == []
     house.ok("jobs", "cancel", job)
     house.ok("weights", "prune")
+
+
+def test_a_file_that_got_another_name_in_a_folder_is_something_newer(house: House) -> None:
+    house.hub.commit(REPO, {FOLDER_FILE: OLD.weights(), "config.json": b"{}", "tokenizer_old.json": b'{"x": 1}'})
+    house.ok("model", "add", "chat", "--repo", REPO, "--engine", "toy")
+    house.hub.commit(REPO, {"tokenizer_old.json": None, "tokenizer.json": b'{"x": 1}'})
+    (update,) = house.json("model", "updates", "chat")
+    assert (update["newer"], update["summary"]) == (True, "tokenizer (renamed)")
+    house.ok("model", "canary", "chat")
+    assert (house.canary() or {})["changes"].startswith("tokenizer (renamed)")
