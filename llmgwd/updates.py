@@ -15,6 +15,7 @@ from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import UpdateView
 from llmgwd.weights.choice import choose
 from llmgwd.weights.progress import Cancelled
+from llmgwd.weights.small_files import read_small
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,9 @@ async def _newer(services: Services, model: Model, found: Snapshot) -> tuple[boo
     if found.sha == model.origin.revision:
         return False, "nothing newer"
     # The unsafe are allowed: an update says what it refuses, and here nothing is fetched.
-    chosen = await anyio.to_thread.run_sync(partial(choose, found.files, like=model.origin.files, allow_unsafe=True))
+    read = partial(read_small, services.hub, services.library.layout, found, cancelled=services.stopping)
+    look = partial(choose, found.files, read, like=model.origin.files, allow_unsafe=True)
+    chosen = await anyio.to_thread.run_sync(look)
     changes = compare(_contents(services, model.origin), chosen)
     why = services.store.canaries.why_rejected(model.name, Origin(repo=found.repo, revision=found.sha, contents=chosen))
     if changes.touch_content and why:

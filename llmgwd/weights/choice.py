@@ -6,9 +6,10 @@ from itertools import takewhile
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile
-from llmgwd.weights import folder_files
+from llmgwd.weights.folder_code import code_to_run
+from llmgwd.weights.folder_files import companions, python
+from llmgwd.weights.folder_weights import PICKLES, SAFETENSORS, Read, find_weights, module_folders
 from llmgwd.weights.gguf_sets import (
-    NAMED_AT_MOST,
     GgufSet,
     gguf_sets,
     is_first_of_set,
@@ -18,6 +19,7 @@ from llmgwd.weights.gguf_sets import (
     model_name,
     projector_sets,
     quantisation_of,
+    some,
 )
 
 DEFAULT_QUANTISATIONS = ("Q4_K_M", "Q8_0")
@@ -28,6 +30,7 @@ TRUSTED = "if you trust its author, add --allow-unsafe"
 
 def choose(
     files: Iterable[RepoFile],
+    read: Read,
     *,
     file: str | None = None,
     quant: str | None = None,
@@ -38,21 +41,21 @@ def choose(
 
     file is a glob (of the name, or with a slash of the path) and quant a quantisation; like holds the paths that
     stable is served from, and then the same quantisation is wanted. With none of them: Q4_K_M, Q8_0, or the only one.
-    A glob that meets one shard means its whole set. allow_unsafe also takes weights that run code when loaded.
-    Raises LlmgwError `weights_…`, which lists what there is.
+    A glob that meets one shard means its whole set. allow_unsafe also takes weights that run code when loaded. read
+    gives the settings and indexes of a folder. Raises LlmgwError `weights_…`, which lists what there is, and as read.
     """
     files = tuple(files)
     sets, projectors, like = gguf_sets(files), projector_sets(files), like or ()
     wants_folder = bool(like) and not any(map(is_gguf, like))
     if file is not None:
         is_of_gguf = any(is_gguf(found.path) for found in _matching(files, file))
-        chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, allow_unsafe)
+        chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, read, like, allow_unsafe)
     elif quant is not None:
         chosen = with_projector(_whole(_by_quantisation(sets, quant), sets), projectors, like)
     elif sets and not wants_folder:
         chosen = with_projector(_whole(_by_habit(sets, like), sets), projectors, like)
     else:
-        chosen = _folder(files, None, allow_unsafe)
+        chosen = _folder(files, None, read, like, allow_unsafe)
     return tuple(sorted(chosen, key=lambda found: found.path))
 
 
@@ -78,7 +81,7 @@ def with_projector(model: GgufSet, projectors: list[GgufSet], like: Sequence[str
     usual = [[one for one in found if one.quantisation == label] for label in PROJECTOR_QUANTISATIONS]
     found = next(filter(None, usual), found)
     if len(found) > 1:
-        names = _some([one.files[0].path for one in found])
+        names = some([one.files[0].path for one in found])
         hint = "name the model and its projector with --file"
         raise LlmgwError("weights_ambiguous", f"{model.stem} has several projectors: {names}", hint=hint)
     for one in found:
@@ -148,7 +151,7 @@ def _whole(found: list[GgufSet], sets: list[GgufSet], who: str = "there are") ->
 
 def _check_whole(only: GgufSet, sets: list[GgufSet]) -> None:
     if only.missing.count:
-        message = f"{only.quantisation or only.stem} lacks {_some(only.missing.paths, only.missing.count)}"
+        message = f"{only.quantisation or only.stem} lacks {some(only.missing.paths, only.missing.count)}"
         raise _refusal("weights_shard_missing", message, [one for one in sets if one is not only])
 
 
@@ -164,27 +167,27 @@ def _shared_start(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> list[RepoFile]:
-    matched = {found.path for found in _matching(files, glob)} if glob is not None else None
-    among = [file for file in files if matched is None or file.path in matched]
-    weights, pickles = folder_files.safetensors(among), folder_files.pickles(among)
-    if not weights and pickles:
-        if not allow_unsafe:
-            message = f"{_some([file.path for file in pickles])}: weights in this format run code when they are loaded"
-            raise LlmgwError("weights_unsafe", message, hint=f"use a repository with safetensors or GGUF; {TRUSTED}")
-        weights = pickles
+def _folder(
+    files: Sequence[RepoFile], glob: str | None, read: Read, like: Sequence[str], allow_unsafe: bool
+) -> list[RepoFile]:
+    among = {found.path for found in _matching(files, glob)} if glob is not None else None
+    weights, indexes = find_weights(files, (SAFETENSORS, *PICKLES), read, among=among, like=like)
     if not weights:
         what = f"{glob} matches no weights" if glob is not None else "the repository has no weights that can be served"
         raise _refusal("weights_none", what, gguf_sets(files))
+    pickles = [file.path for file in weights if not file.name.endswith(SAFETENSORS.suffix)]
+    if pickles and not allow_unsafe:
+        message = f"{some(pickles)}: weights in this format run code when they are loaded"
+        raise LlmgwError("weights_unsafe", message, hint=f"use a repository with safetensors or GGUF; {TRUSTED}")
     if (missing := missing_shards(weights)).count:
-        message = f"the weights are not complete: {_some(missing.paths, missing.count)} missing"
+        message = f"the weights are not complete: {some(missing.paths, missing.count)} missing"
         raise LlmgwError("weights_shard_missing", message, hint="wait for the upload to end, or name another revision")
-    code = folder_files.remote_code(files)
+    code = code_to_run(files, read)
     if code and not allow_unsafe:
-        message = f"the repository brings code that is run to load it: {_some([file.path for file in code])}"
+        message = f"the repository brings code that is run to load it: {some(code)}"
         raise LlmgwError("weights_unsafe", message, hint=f"read that code at this revision; {TRUSTED}")
-    imported = folder_files.python(files) if code else []
-    return [*weights, *folder_files.companions(files, weights), *imported]
+    imported = python(files) if code else []
+    return [*weights, *indexes, *companions(files, module_folders(files, read)), *imported]
 
 
 def _matching(files: Iterable[RepoFile], glob: str) -> list[RepoFile]:
@@ -200,10 +203,3 @@ def _refusal(code: str, message: str, sets: Sequence[GgufSet]) -> LlmgwError:
     there_is = f"; there is: {listed}" if listed else ""
     hint = "choose with --quant or --file" if listed else "name another repository or revision"
     return LlmgwError(code, message + there_is, hint=hint)
-
-
-def _some(paths: Sequence[str], count: int | None = None) -> str:
-    """count: how many there are, when paths are only the first of them."""
-    named = paths[:NAMED_AT_MOST]
-    left = (len(paths) if count is None else count) - len(named)
-    return ", ".join(named) + (f" and {left} more" if left > 0 else "")

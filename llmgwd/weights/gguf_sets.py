@@ -1,7 +1,7 @@
 """GGUF files by their names: which of them make one model, at which quantisation, and whether the set is whole."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import msgspec
@@ -118,6 +118,13 @@ def missing_shards(files: Iterable[RepoFile]) -> Missing:
         lacking = (f"{stem}-{index:05}-of-{total}.{ending}" for index in wanted if index not in indices)
         paths += islice(lacking, NAMED_AT_MOST - len(paths))
     return Missing(count, tuple(paths))
+
+
+def some(paths: Sequence[str], count: int | None = None) -> str:
+    """The first few of them. count: how many there are, when paths are only the first."""
+    named = paths[:NAMED_AT_MOST]
+    left = (len(paths) if count is None else count) - len(named)
+    return ", ".join(named) + (f" and {left} more" if left > 0 else "")
 
 
 def _set_of(path: str) -> tuple[str, int | None]:

@@ -108,8 +108,11 @@ def _with_what_belongs_to_it(given: RepoFile, folder: Path) -> list[str]:
 
 
 def _choice_in_folder(folder: Path, there: list[RepoFile]) -> list[str]:
+    def read(file: RepoFile) -> bytes:
+        return (folder / file.path).read_bytes()
+
     try:
-        return [file.path for file in choose(there, allow_unsafe=True)]  # the operator put them there
+        return [file.path for file in choose(there, read, allow_unsafe=True)]  # the operator put them there
     except LlmgwError as error:
         if error.code == "weights_none" and there:  # in a format of its own, for an engine of its own
             return [file.path for file in there]

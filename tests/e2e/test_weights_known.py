@@ -205,3 +205,18 @@ def test_a_file_that_got_another_name_in_a_folder_is_something_newer(house: Hous
     assert (update["newer"], update["summary"]) == (True, "tokenizer (renamed)")
     house.ok("model", "canary", "chat")
     assert (house.canary() or {})["changes"].startswith("tokenizer (renamed)")
+
+
+def test_code_that_the_settings_name_is_refused_before_anything_is_fetched(house: House) -> None:
+    mapped = json.dumps({"auto_map": {"AutoModel": "modeling_own.OwnModel"}}).encode()
+    others = {"modeling_own.py": b"", "inference.py": b""}
+    house.hub.commit(REPO, {FOLDER_FILE: OLD.weights(), "config.json": b"{}", **others})
+    house.ok("model", "add", "chat", "--repo", REPO, "--engine", "toy")
+    assert house.model()["origin"]["files"] == ["config.json", FOLDER_FILE]
+    house.hub.commit(REPO, {"config.json": mapped})
+    house.hub.requests.clear()
+    refused = house.ctl("model", "canary", "chat")
+    assert refused.returncode == 1
+    assert "brings code that is run to load it: modeling_own.py" in refused.stderr
+    assert house.hub.requests.matching("/cdn/*") == []
+    house.ok("model", "canary", "chat", "--allow-unsafe")
