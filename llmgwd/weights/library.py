@@ -11,8 +11,9 @@ from llmgwd.domain.errors import LlmgwError, refused
 from llmgwd.domain.files import RepoFile, Snapshot, size_words
 from llmgwd.weights.content import expected_digest, feed, new_digest
 from llmgwd.weights.download import wrong_content
-from llmgwd.weights.layout import MANIFEST, Layout, read_manifest, write_manifest
+from llmgwd.weights.layout import Layout
 from llmgwd.weights.locks import locked_folder, try_lock
+from llmgwd.weights.manifest import Manifest, ensure_manifest, ensure_manifest_locked, write_manifest
 from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
 from llmgwd.weights.staging import wanted_by_fetches
 
@@ -46,24 +47,26 @@ class Library:
 
     def recorded(self, repo: str, sha: str) -> Snapshot | None:
         """The files of the revision that are on disk, with sizes and hashes; None when there are none."""
-        return read_manifest(self.folder(repo, sha))
+        manifest = ensure_manifest(self.layout, repo, sha)
+        return manifest.snapshot if manifest is not None else None
 
     def revisions(self) -> list[Snapshot]:
         """All that is on disk, by repository and commit; of each the files that are there."""
-        revisions = []
-        for path in sorted(self.layout.root.glob(f"*/*/{MANIFEST}")):
-            found = read_manifest(path.parent)
-            if found is not None and self.folder(found.repo, found.sha) == path.parent:
-                revisions.append(found)
-        return revisions
+        return [manifest.snapshot for manifest in self._manifests()]
 
     def newest_first(self) -> list[Snapshot]:
-        """As `revisions`, by when each came."""
-        return sorted(self.revisions(), key=self._came_at, reverse=True)
+        """As `revisions`, by when each came first: files that join it later make it no newer."""
+        return [manifest.snapshot for manifest in sorted(self._manifests(), key=self._arrived, reverse=True)]
 
-    def _came_at(self, revision: Snapshot) -> float:
+    def _manifests(self) -> list[Manifest]:
+        found = (ensure_manifest(self.layout, repo, sha) for repo, sha, _ in self.layout.revision_folders())
+        return [manifest for manifest in found if manifest is not None]
+
+    def _arrived(self, manifest: Manifest) -> float:
+        if manifest.arrived is not None:
+            return manifest.arrived.timestamp()
         try:
-            return self.folder(revision.repo, revision.sha).stat().st_mtime
+            return self.folder(manifest.repo, manifest.sha).stat().st_mtime
         except FileNotFoundError:  # removed meanwhile
             return 0.0
 
@@ -134,8 +137,10 @@ class Library:
         folder = self.folder(there.repo, there.sha)
         with locked_folder(folder.parent):
             self.layout.content_of(damaged).unlink(missing_ok=True)
-            left = tuple(file for file in there.files if file.content_id != damaged.content_id)
-            write_manifest(folder, Snapshot(there.repo, there.sha, left))
+            manifest = ensure_manifest_locked(self.layout, there.repo, there.sha)
+            if manifest is not None:
+                left = tuple(file for file in manifest.files if file.content_id != damaged.content_id)
+                write_manifest(folder, msgspec.structs.replace(manifest, files=left))
 
     def free_bytes(self) -> int:
         """What the disk has left for this user, in the nearest folder of the library that exists."""
