@@ -10,6 +10,7 @@ import anyio
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot, compare
+from llmgwd.jobs.acquire import what_is_served
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import UpdateView
@@ -43,7 +44,8 @@ async def _newer(services: Services, model: Model, found: Snapshot) -> tuple[boo
         return False, "nothing newer"
     # The unsafe are allowed: an update says what it refuses, and here nothing is fetched.
     read = partial(read_small, services.hub, services.library.layout, found, cancelled=services.stopping)
-    look = partial(choose, found.files, read, like=model.origin.files, allow_unsafe=True)
+    like, like_quant = what_is_served(model.origin)
+    look = partial(choose, found.files, read, like=like, like_quant=like_quant, allow_unsafe=True)
     chosen = await anyio.to_thread.run_sync(look)
     changes = compare(_contents(services, model.origin), chosen)
     why = services.store.canaries.why_rejected(model.name, Origin(repo=found.repo, revision=found.sha, contents=chosen))

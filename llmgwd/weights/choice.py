@@ -14,6 +14,7 @@ from llmgwd.weights.gguf_sets import (
     gguf_sets,
     is_first_of_set,
     is_gguf,
+    is_no_model,
     is_projector,
     missing_shards,
     model_name,
@@ -35,17 +36,20 @@ def choose(
     file: str | None = None,
     quant: str | None = None,
     like: Sequence[str] | None = None,
+    like_quant: str | None = None,
     allow_unsafe: bool = False,
 ) -> tuple[RepoFile, ...]:
     """The files to fetch and serve, by path.
 
     file is a glob (of the name, or with a slash of the path) and quant a quantisation; like holds the paths that
-    stable is served from, and then the same quantisation is wanted. With none of them: Q4_K_M, Q8_0, or the only one.
-    A glob that meets one shard means its whole set. allow_unsafe also takes weights that run code when loaded. read
-    gives the settings and indexes of a folder. Raises LlmgwError `weights_…`, which lists what there is, and as read.
+    stable is served from, and then its quantisation is wanted, by its name, else like_quant. With none of them: Q4_K_M,
+    Q8_0, or the only one. A glob that meets one shard means its whole set. allow_unsafe also takes weights that run
+    code when loaded. read gives the settings and indexes of a folder. Raises LlmgwError `weights_…`, which lists what
+    there is, and as read.
     """
     files = tuple(files)
-    sets, projectors, like = gguf_sets(files), projector_sets(files), like or ()
+    like = like or ()
+    sets, projectors = gguf_sets(files, like), projector_sets(files)
     wants_folder = bool(like) and not any(map(is_gguf, like))
     if file is not None:
         is_of_gguf = any(is_gguf(found.path) for found in _matching(files, file))
@@ -53,7 +57,7 @@ def choose(
     elif quant is not None:
         chosen = with_projector(_whole(_by_quantisation(sets, quant), sets), projectors, like)
     elif sets and not wants_folder:
-        chosen = with_projector(_whole(_by_habit(sets, like), sets), projectors, like)
+        chosen = with_projector(_whole(_by_habit(sets, like, like_quant), sets), projectors, like)
     else:
         chosen = _folder(files, None, read, like, allow_unsafe)
     return tuple(sorted(chosen, key=lambda found: found.path))
@@ -89,21 +93,20 @@ def with_projector(model: GgufSet, projectors: list[GgufSet], like: Sequence[str
     return [*model.files, *(file for one in found for file in one.files)]
 
 
-def _by_habit(sets: list[GgufSet], like: Sequence[str]) -> list[GgufSet]:
+def _by_habit(sets: list[GgufSet], like: Sequence[str], like_quant: str | None) -> list[GgufSet]:
     served = entry_file(like)
     if served is not None:
-        return _as_served(sets, served)
+        return _as_served(sets, served, quantisation_of(served) or like_quant)
     for quantisation in DEFAULT_QUANTISATIONS:
         if found := [one for one in sets if one.quantisation == quantisation]:
             return found
     return sets
 
 
-def _as_served(sets: list[GgufSet], served: str) -> list[GgufSet]:
-    """The sets of stable's quantisation; of several, or when its name tells none, the one of the same name."""
-    quantisation = quantisation_of(served)
+def _as_served(sets: list[GgufSet], served: str, quantisation: str | None) -> list[GgufSet]:
+    """The sets of stable's quantisation; of several, or when that is not known, the one of the same name."""
     found = [one for one in sets if one.quantisation == quantisation] if quantisation else []
-    stem = gguf_sets([RepoFile(served, 0)])[0].stem
+    stem = gguf_sets([RepoFile(served, 0)], named=[served])[0].stem
     named_alike = [one for one in found or sets if one.stem == stem]
     if named_alike or found:
         return named_alike or found
@@ -124,9 +127,11 @@ def _by_quantisation(sets: list[GgufSet], quant: str) -> list[GgufSet]:
 
 def _gguf_by_glob(files: Sequence[RepoFile], sets: list[GgufSet], glob: str) -> list[RepoFile]:
     matched = {found.path for found in _matching(files, glob)}
-    models = [one for one in sets if any(file.path in matched for file in one.files)]
+    models = [one for one in sets if any(file.path in matched for file in one.files)] or gguf_sets(
+        [file for file in files if file.path in matched], named=matched
+    )
     if not models:
-        raise _refusal("weights_no_such", f"{glob} matches no model, only a projector or an adapter", sets)
+        raise _refusal("weights_no_such", f"{glob} matches no model, only a projector", sets)
     chosen = _whole(models, sets, f"{glob} matches")
     projectors = [one for one in projector_sets(files) if any(file.path in matched for file in one.files)]
     if len(projectors) > 1:
@@ -174,6 +179,9 @@ def _folder(
     weights, indexes = find_weights(files, (SAFETENSORS, *PICKLES), read, among=among, like=like)
     if not weights:
         what = f"{glob} matches no weights" if glob is not None else "the repository has no weights that can be served"
+        if set_aside := [file.path for file in files if is_no_model(file.path)]:
+            message = f"{what}, only what is named like an adapter or an importance matrix: {some(set_aside)}"
+            raise LlmgwError("weights_none", message, hint=f"if that is a model, name it: --file '{set_aside[0]}'")
         raise _refusal("weights_none", what, gguf_sets(files))
     pickles = [file.path for file in weights if not file.name.endswith(SAFETENSORS.suffix)]
     if pickles and not allow_unsafe:

@@ -14,6 +14,9 @@ from llmgwd.weights.content import feed
 from llmgwd.weights.gguf_sets import gguf_sets, is_gguf, is_named_like, model_name, projector_sets
 from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
 
+OTHER_FORMATS = (".onnx", ".engine", ".plan", ".ckpt", ".h5", ".keras", ".msgpack", ".npz", ".pb", ".tflite")
+"""Of weights that neither llama.cpp nor transformers load; a folder that has one is taken whole."""
+
 
 class LocalWeights(msgspec.Struct, frozen=True):
     """path is absolute and what an engine is given; files are relative to folder."""
@@ -114,10 +117,13 @@ def _choice_in_folder(folder: Path, there: list[RepoFile]) -> list[str]:
     try:
         return [file.path for file in choose(there, read, allow_unsafe=True)]  # the operator put them there
     except LlmgwError as error:
-        if error.code == "weights_none" and there:  # in a format of its own, for an engine of its own
-            return [file.path for file in there]
-        hint = f"name one file: --path {folder}/FILE.gguf"
-        raise LlmgwError(error.code, f"{folder}: {error.message}", hint=hint) from error
+        if error.code != "weights_none":
+            hint = f"name one file: --path {folder}/FILE.gguf"
+            raise LlmgwError(error.code, f"{folder}: {error.message}", hint=hint) from error
+    if any(file.name.lower().endswith(OTHER_FORMATS) for file in there):  # for an engine of its own
+        return [file.path for file in there]
+    message = f"{folder} has no weights: looked for .gguf, .safetensors, .bin, .pt, .pth, {', '.join(OTHER_FORMATS)}"
+    raise LlmgwError("weights_none", message, hint=f"check the path; a file of any kind can be named: {folder}/FILE")
 
 
 def _unreadable(error: OSError, path: Path) -> LlmgwError:

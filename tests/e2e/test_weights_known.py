@@ -220,3 +220,22 @@ def test_code_that_the_settings_name_is_refused_before_anything_is_fetched(house
     assert "brings code that is run to load it: modeling_own.py" in refused.stderr
     assert house.hub.requests.matching("/cdn/*") == []
     house.ok("model", "canary", "chat", "--allow-unsafe")
+
+
+def test_the_canary_of_a_model_on_local_weights_follows_their_quantisation(house: House) -> None:
+    path = local(house, "own-Q5_K_M.gguf", OLD)
+    house.ok("model", "add", "chat", "--path", str(path), "--engine", "toy")
+    house.hub.commit(REPO, {f"chat-{quant}.gguf": NEW.weights() for quant in ("Q4_K_M", "Q5_K_M")})
+    house.ok("model", "canary", "chat", "--repo", REPO)
+    canary = house.canary()
+    assert canary is not None
+    assert canary["origin"]["files"] == ["chat-Q5_K_M.gguf"]
+
+
+def test_a_folder_without_weights_is_refused_with_what_was_looked_for(house: House) -> None:
+    folder = house.root / "empty"
+    folder.mkdir()
+    (folder / "README.md").write_text("words")
+    refused = house.ctl("model", "add", "chat", "--path", str(folder), "--engine", "toy")
+    assert refused.returncode == 1
+    assert f"{folder} has no weights: looked for .gguf, .safetensors" in refused.stderr

@@ -79,6 +79,18 @@ VISION = [Q4, Q8, "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"]
             id="projector-with-all-its-shards",
         ),
         pytest.param([Q4, "m-lora.gguf"], {}, [Q4], id="no-adapter"),
+        pytest.param([Q4, "m-lora.gguf"], {"file": "*lora*"}, ["m-lora.gguf"], id="named-like-an-adapter-by-glob"),
+        pytest.param(
+            [Q4, "m-lora-Q8_0.gguf"],
+            {"like": ["m-lora-Q8_0.gguf"]},
+            ["m-lora-Q8_0.gguf"],
+            id="named-like-an-adapter-as-stable",
+        ),
+        pytest.param(
+            ["m-imatrix.gguf", "m-Q5_K_M-imatrix.gguf"], {}, ["m-Q5_K_M-imatrix.gguf"], id="quantised-with-a-matrix"
+        ),
+        pytest.param(MANY, {"like": ["own.gguf"], "like_quant": "Q5_K_M"}, [Q5], id="as-stable-by-its-header"),
+        pytest.param(MANY, {"like": [Q8], "like_quant": "Q5_K_M"}, [Q8], id="as-stable-by-its-name-first"),
     ],
 )
 def test_gguf_choice(there: list[str], asked: dict[str, Any], expected: list[str]) -> None:
@@ -264,7 +276,7 @@ def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[s
         pytest.param(
             VISION,
             {"file": "mmproj*"},
-            "mmproj* matches no model, only a projector or an adapter; there is: Q4_K_M (1.0 GiB), Q8_0 (2.0 GiB)",
+            "mmproj* matches no model, only a projector; there is: Q4_K_M (1.0 GiB), Q8_0 (2.0 GiB)",
             id="only-a-projector",
         ),
         pytest.param(
@@ -332,6 +344,13 @@ def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[s
             id="projector-shard-missing",
         ),
         pytest.param(["README.md"], {}, "the repository has no weights that can be served", id="no-weights"),
+        pytest.param(
+            ["m-lora.gguf"],
+            {},
+            "the repository has no weights that can be served, only what is named like an adapter or an importance"
+            " matrix: m-lora.gguf",
+            id="only-what-is-named-like-an-adapter",
+        ),
     ],
 )
 def test_refused_choice(there: list[str], asked: dict[str, Any], message: str) -> None:

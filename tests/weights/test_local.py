@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.weights.local import LocalWeights, find_local, hash_local
+from llmgwd.weights.local import OTHER_FORMATS, LocalWeights, find_local, hash_local
 from llmgwd.weights.progress import Cancelled
 
 SHARDS = [f"m-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
@@ -80,7 +80,15 @@ def test_local_weights(tmp_path: Path, there: list[str], given: str, path: str, 
     ("there", "given", "message"),
     [
         pytest.param([], "no.gguf", "cannot read {root}/no.gguf: No such file or directory", id="not-there"),
-        pytest.param([], "", "{root}: the repository has no weights that can be served", id="empty-folder"),
+        pytest.param(
+            [], "", "{root} has no weights: looked for .gguf, .safetensors, .bin, .pt, .pth, {other}", id="empty-folder"
+        ),
+        pytest.param(
+            ["README.md", "config.json"],
+            "",
+            "{root} has no weights: looked for .gguf, .safetensors, .bin, .pt, .pth, {other}",
+            id="folder-without-weights",
+        ),
         pytest.param(SHARDS[:2], SHARDS[0], "beside {root}/" + SHARDS[0] + " there is no " + SHARDS[2], id="shard"),
         pytest.param(
             ["a-Q5_K_M.gguf", "b-Q6_K.gguf"],
@@ -100,7 +108,7 @@ def test_refused_local_weights(tmp_path: Path, there: list[str], given: str, mes
     folder_of(tmp_path, *there)
     with pytest.raises(LlmgwError) as error:
         find_local(tmp_path / given)
-    assert error.value.message == message.format(root=tmp_path)
+    assert error.value.message == message.format(root=tmp_path, other=", ".join(OTHER_FORMATS))
 
 
 def test_relative_path_is_refused() -> None:
