@@ -2,10 +2,12 @@
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import anyio
+from anyio.streams.memory import MemoryObjectSendStream
 
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError
@@ -20,6 +22,10 @@ from llmgwd.weights.small_files import read_small
 
 log = logging.getLogger(__name__)
 
+CHECKS_AT_ONCE = 8
+CHECK_WITHIN_S = 60.0
+"""A hub that hangs is tried again for longer; who asks is not to wait for that."""
+
 
 async def check(services: Services, model: Model) -> UpdateView:
     """What the hub has for this model now. A hub that does not answer is said in the view, not raised."""
@@ -28,7 +34,7 @@ async def check(services: Services, model: Model) -> UpdateView:
         return UpdateView(model.name, None, None, None, newer=False, summary="local weights: there is no repository")
     try:
         ask = partial(services.hub.snapshot, origin.repo, cancelled=services.stopping)
-        found = await anyio.to_thread.run_sync(ask)
+        found = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
         latest = found.sha
         newer, summary = await _newer(services, model, found)
     except Cancelled:
@@ -36,6 +42,41 @@ async def check(services: Services, model: Model) -> UpdateView:
     except LlmgwError as error:
         newer, summary = False, error.message
     return UpdateView(model.name, origin.repo, origin.revision, latest, newer=newer, summary=summary)
+
+
+async def check_all(
+    services: Services, models: Sequence[Model], found: MemoryObjectSendStream[UpdateView] | None = None
+) -> list[UpdateView]:
+    """As `check` of each, in this order, a few at a time and none for longer than CHECK_WITHIN_S; found is told of each
+    as it comes, and closed.
+    """
+    views, room = dict[str, UpdateView](), anyio.CapacityLimiter(CHECKS_AT_ONCE)
+
+    async def ask(model: Model) -> None:
+        async with room:
+            with anyio.move_on_after(CHECK_WITHIN_S) as limit:
+                views[model.name] = await _check_or_say(services, model)
+        if limit.cancelled_caught:
+            views[model.name] = _no_answer(model, f"the hub has not answered within {CHECK_WITHIN_S:g} s")
+        if found is not None:
+            await found.send(views[model.name])
+
+    async with found if found is not None else nullcontext(), anyio.create_task_group() as tasks:
+        for model in models:
+            tasks.start_soon(ask, model)
+    return [views[model.name] for model in models]
+
+
+async def _check_or_say(services: Services, model: Model) -> UpdateView:
+    try:
+        return await check(services, model)
+    except Exception as error:
+        log.exception("hub check failed unexpectedly model=%s", model.name)
+        return _no_answer(model, f"{type(error).__name__}: {error}")
+
+
+def _no_answer(model: Model, why: str) -> UpdateView:
+    return UpdateView(model.name, model.origin.repo, model.origin.revision, None, newer=False, summary=why)
 
 
 async def _newer(services: Services, model: Model, found: Snapshot) -> tuple[bool, str]:
@@ -46,7 +87,7 @@ async def _newer(services: Services, model: Model, found: Snapshot) -> tuple[boo
     read = partial(read_small, services.hub, services.library.layout, found, cancelled=services.stopping)
     like, like_quant = what_is_served(model.origin)
     look = partial(choose, found.files, read, like=like, like_quant=like_quant, allow_unsafe=True)
-    chosen = await anyio.to_thread.run_sync(look)
+    chosen = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
     changes = compare(_contents(services, model.origin), chosen)
     why = services.store.canaries.why_rejected(model.name, Origin(repo=found.repo, revision=found.sha, contents=chosen))
     if changes.touch_content and why:

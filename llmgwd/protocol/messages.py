@@ -197,9 +197,10 @@ class ListEvents(msgspec.Struct, frozen=True, tag=True):
 
 
 class ListUpdates(msgspec.Struct, frozen=True, tag=True):
-    """Answered by `Updates`, once the hub has been asked."""
+    """Answered by `Updates`, once the hub has been asked; with `follow` by an `UpdateChecked` a model before that."""
 
     name: str | None = None
+    follow: bool = False
 
 
 class ListWeights(msgspec.Struct, frozen=True, tag=True):
@@ -321,6 +322,10 @@ class CanaryChanged(msgspec.Struct, frozen=True, tag=True):
     canary: CanaryView
 
 
+class UpdateChecked(msgspec.Struct, frozen=True, tag=True):
+    update: UpdateView
+
+
 Reply = (
     Hello
     | Status
@@ -337,4 +342,5 @@ Reply = (
     | Failure
     | JobChanged
     | CanaryChanged
+    | UpdateChecked
 )

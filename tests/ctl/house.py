@@ -250,7 +250,8 @@ def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
                 yield m.Canaries((finished(CanaryPhase.PROMOTED, "fine after 600 requests"),))
             case m.ListEvents():
                 yield m.Events(EVENTS)
-            case m.ListUpdates():
+            case m.ListUpdates(follow=follow):
+                yield from map(m.UpdateChecked, UPDATES if follow else ())
                 yield m.Updates(UPDATES)
             case m.ListWeights():
                 yield WEIGHTS
