@@ -29,6 +29,9 @@ from llmgwd.protocol.messages import (
     Started,
     UpdateChecked,
     Updates,
+    Verified,
+    VerifyProgress,
+    VerifyWeights,
     WatchCanary,
     WatchJob,
 )
@@ -113,6 +116,15 @@ class Connection:
             yield reply.update
         if not isinstance(reply, Updates):
             raise _unexpected(reply, Updates)
+        yield reply
+
+    def verify_weights(self, of: str | None, *, repair: bool) -> Iterator[VerifyProgress | Verified]:
+        """How far it is, then what was found."""
+        self._send(VerifyWeights(of, repair))
+        while isinstance(reply := self._receive(UPDATE_S), VerifyProgress):
+            yield reply
+        if not isinstance(reply, Verified):
+            raise _unexpected(reply, Verified)
         yield reply
 
     def _send(self, message: Request | Hello) -> None:

@@ -13,6 +13,7 @@ from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import unknown
 from llmgwd.jobs import clean_up
 from llmgwd.jobs.services import Services
+from llmgwd.jobs.verify import verify
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.views import CanaryView, StatusView, UpdateView
 from llmgwd.updates import check_all
@@ -29,8 +30,9 @@ Reply = (
     | m.Logs
     | m.Started
     | m.Done
+    | m.Verified
 )
-Update = m.JobChanged | m.CanaryChanged | m.UpdateChecked
+Update = m.JobChanged | m.CanaryChanged | m.UpdateChecked | m.VerifyProgress
 
 
 AGAIN_AFTER_S = 5.0
@@ -103,10 +105,14 @@ class Answers:
                 return m.Logs([str(each.log) for owner in owners for each in services.fleet.of(owner)])
         raise AssertionError(f"{type(request).__name__} is not answered")
 
-    def follow(self, request: m.WatchJob | m.WatchCanary | m.ListUpdates) -> AsyncGenerator[Update | Reply]:
+    def follow(
+        self, request: m.WatchJob | m.WatchCanary | m.ListUpdates | m.VerifyWeights
+    ) -> AsyncGenerator[Update | Reply]:
         """Its updates, then the final reply."""
         if isinstance(request, m.ListUpdates):
             return self._follow_updates(request.name)
+        if isinstance(request, m.VerifyWeights):
+            return verify(self.services, request.of, repair=request.repair)
         return self._follow_job(request.id) if isinstance(request, m.WatchJob) else self._follow_canary(request.id)
 
     async def _follow_updates(self, name: str | None) -> AsyncGenerator[Update | Reply]:

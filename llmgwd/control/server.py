@@ -119,7 +119,7 @@ class ControlServer:
             )
             return
         try:
-            if isinstance(request, m.WatchJob | m.WatchCanary) or (
+            if isinstance(request, m.WatchJob | m.WatchCanary | m.VerifyWeights) or (
                 isinstance(request, m.ListUpdates) and request.follow
             ):
                 # Closed here whatever comes: what it has started must end in this task.

@@ -15,9 +15,11 @@ from llmgwd.protocol.views import (
     EventView,
     JobView,
     ModelView,
+    ProgressView,
     PrunedView,
     StatusView,
     UpdateView,
+    VerifiedView,
     WeightsView,
 )
 
@@ -213,6 +215,15 @@ class PruneWeights(msgspec.Struct, frozen=True, tag=True):
     dry_run: bool = False
 
 
+class VerifyWeights(msgspec.Struct, frozen=True, tag=True):
+    """Hashes weights on disk again, a model's or those of a commit's first digits; null: all. `repair` fetches again
+    what is damaged. Answered by `VerifyProgress`es and `Verified`.
+    """
+
+    of: str | None = None
+    repair: bool = False
+
+
 class FindLogs(msgspec.Struct, frozen=True, tag=True):
     """Answered by `Logs`: the log files of a model's replicas, which the caller reads itself."""
 
@@ -244,6 +255,7 @@ Request = (
     | ListUpdates
     | ListWeights
     | PruneWeights
+    | VerifyWeights
     | FindLogs
 )
 
@@ -322,6 +334,16 @@ class CanaryChanged(msgspec.Struct, frozen=True, tag=True):
     canary: CanaryView
 
 
+class VerifyProgress(msgspec.Struct, frozen=True, tag=True):
+    repo: str
+    revision: str
+    progress: ProgressView
+
+
+class Verified(msgspec.Struct, frozen=True, tag=True):
+    revisions: Sequence[VerifiedView]
+
+
 class UpdateChecked(msgspec.Struct, frozen=True, tag=True):
     update: UpdateView
 
@@ -343,4 +365,6 @@ Reply = (
     | JobChanged
     | CanaryChanged
     | UpdateChecked
+    | VerifyProgress
+    | Verified
 )

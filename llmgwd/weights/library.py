@@ -17,7 +17,7 @@ from llmgwd.weights.manifest import Manifest, ensure_manifest, ensure_manifest_l
 from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
 from llmgwd.weights.staging import wanted_by_fetches
 
-REFETCH = "fetch the revision again: what is damaged or missing, and only that, is replaced"
+REFETCH = "`llmgw ctl weights verify --repair` fetches what is damaged or missing again, and only that"
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -82,13 +82,14 @@ class Library:
         files: Iterable[RepoFile],
         *,
         full: bool = False,
+        forget: bool = True,
         progress: Progress = ignore_progress,
         cancelled: CancelFlag = NEVER,
     ) -> str:
         """Says in a line what was verified.
 
         Every file here was hashed while it was fetched, so sizes and manifest are looked at; full reads and hashes all
-        of it again. A file found damaged is forgotten, so that the next fetch replaces it.
+        of it again. With forget, a file found damaged so is known no more, and the next fetch replaces it.
         Raises LlmgwError `weights_incomplete` or `checksum_mismatch`, or Cancelled.
         """
         files = tuple(files)
@@ -98,7 +99,7 @@ class Library:
             raise LlmgwError("weights_incomplete", f"{repo} at {sha[:12]} is not whole: {defect}", hint=REFETCH)
         total_bytes = sum(file.size_bytes for file in files)
         if full:
-            self._rehash(there, files, progress, cancelled)
+            self._rehash(there, files, forget, progress, cancelled)
         progress(total_bytes, total_bytes)
         how = "hashed again" if full else "hashed when fetched, sizes checked"
         count = f"{len(files)} files" if len(files) != 1 else "1 file"
@@ -119,8 +120,11 @@ class Library:
                 return f"{file.path} has {size} bytes instead of {file.size_bytes}"
         return None
 
-    def _rehash(self, there: Snapshot, files: Collection[RepoFile], progress: Progress, cancelled: CancelFlag) -> None:
+    def _rehash(
+        self, there: Snapshot, files: Collection[RepoFile], forget: bool, progress: Progress, cancelled: CancelFlag
+    ) -> None:
         done_bytes, total_bytes = 0, sum(file.size_bytes for file in files)
+        wrong: list[LlmgwError] = []
         for file in files:
             digest, before = new_digest(file), done_bytes
 
@@ -129,8 +133,11 @@ class Library:
 
             done_bytes += feed(digest, self.folder(there.repo, there.sha) / file.path, cancelled, report)
             if digest.hexdigest() != expected_digest(file):
-                self._forget(there, file)
-                raise wrong_content(file, digest.hexdigest(), hint=REFETCH)
+                if forget:
+                    self._forget(there, file)
+                wrong.append(wrong_content(file, digest.hexdigest(), hint=REFETCH))
+        if wrong:
+            raise LlmgwError(wrong[0].code, "; ".join(error.message for error in wrong), hint=REFETCH)
 
     def _forget(self, there: Snapshot, damaged: RepoFile) -> None:
         """The file itself stays: something may be served from it. The next fetch replaces it."""

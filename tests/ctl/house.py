@@ -24,6 +24,7 @@ from llmgwd.protocol.views import (
     StepView,
     UpdateView,
     VerdictView,
+    VerifiedView,
     WeightsView,
 )
 
@@ -257,6 +258,9 @@ def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
                 yield WEIGHTS
             case m.PruneWeights(dry_run):
                 yield m.Pruned((PrunedView("acme/chat-gguf", "77aa" + "0" * 36, 1_300_000),), dry_run)
+            case m.VerifyWeights():
+                yield m.VerifyProgress("acme/chat-gguf", "77aa" + "0" * 36, ProgressView(1 << 20, 1 << 30, "bytes"))
+                yield m.Verified((VerifiedView("acme/chat-gguf", "77aa" + "0" * 36, "1 file, hashed again", "", ()),))
             case m.FindLogs():
                 yield m.Logs(())
             case m.SetPercent(name, percent):
