@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -23,7 +22,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: one a core")
     parser.add_argument("--n-gpu-layers", type=int, default=-1, help="layers on the GPU; -1: as many as fit")
     parser.add_argument("--chat-template", default="", help="in place of the weights' own")
-    parser.add_argument("--mmproj", default="", help="projector of a model that sees; default: the one beside it")
+    parser.add_argument("--mmproj", default="", help="projector of a model that sees")
     parser.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings")
     return parser.parse_args(argv)
 
@@ -52,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         params.cpuparams.n_threads = options.threads
     if options.chat_template:
         params.chat_template = options.chat_template
-    if projector := options.mmproj or _projector_beside(Path(options.model)):
-        params.mmproj.path = projector
+    if options.mmproj:
+        params.mmproj.path = options.mmproj
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
@@ -62,12 +61,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"serving {options.alias} at {server.listening_address}", file=sys.stderr, flush=True)  # noqa: T201
     ended.wait()
     return 0
-
-
-def _projector_beside(model: Path) -> str:
-    """The one projector file in the model's folder; empty when there is none, or more to choose from."""
-    found = list(model.parent.glob("mmproj*.gguf"))
-    return str(found[0]) if len(found) == 1 else ""
 
 
 if __name__ == "__main__":

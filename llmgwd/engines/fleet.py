@@ -253,6 +253,7 @@ class Fleet:
             replica.port = self._free_port()
         values = {
             "path": os.fspath(spec.path),
+            "projector": os.fspath(spec.projector) if spec.projector else "",
             "name": spec.served_name,
             "host": replica.host,
             "port": str(replica.port),

@@ -13,14 +13,16 @@ import msgspec
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord
-from llmgwd.engines.templates import Engine, slots
+from llmgwd.engines.templates import Engine, fitting, slots
 from llmgwd.process import Process
 from llmgwd.protocol.states import ReplicaState
 
 
 @dataclass(frozen=True)
 class ReplicaSpec:
-    """What to run: a model's weights with its engine. `path` is what the engine is given as its weights."""
+    """What to run: a model's weights with its engine. `path` is what the engine is given as its weights, `projector`
+    what lets them see, if they can.
+    """
 
     model: str
     served_name: str
@@ -28,6 +30,7 @@ class ReplicaSpec:
     path: Path
     engine: Engine
     engine_args: tuple[str, ...]
+    projector: Path | None = None
     lost_env: str = ""
     """Digest of the engine's environment, where that is not known: no engine of the configuration has it any more."""
 
@@ -43,7 +46,9 @@ class ReplicaSpec:
     @property
     def _runs(self) -> tuple[object, ...]:
         env = self.lost_env or digest(self.engine.env)
-        return self.served_name, self.origin, self.path, self.engine.argv, env, self.engine_args
+        # Not the template itself: one that has learned to name a projector starts the same for weights without.
+        argv = fitting(self.engine.argv, has_projector=self.projector is not None)
+        return self.served_name, self.origin, self.path, self.projector, argv, env, self.engine_args
 
 
 @dataclass

@@ -13,11 +13,13 @@ from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
 from llmgwd.protocol.states import JobKind
-from llmgwd.weights.choice import choose
+from llmgwd.weights.choice import choose, entry_file
 from llmgwd.weights.fetch import fetch
+from llmgwd.weights.gguf_sets import quantisation_of
 from llmgwd.weights.local import find_local, hash_local
 from llmgwd.weights.offline import find_on_disk, is_offline
 from llmgwd.weights.progress import abandonable
+from llmgwd.weights.small_files import read_small
 from llmgwd.weights.traits import coming_traits, traits_in
 
 _ARGS = {JobKind.ADD: AddModel, JobKind.CANARY: StartCanary, JobKind.UPDATE: Update}
@@ -50,7 +52,7 @@ async def repository(run: Run) -> str:
     if repo is None:
         raise no_repository(request.name)
     found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
-    chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, found, request.weights, model)))
+    chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, run, found, request.weights, model)))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
     run.note(snapshot=chosen, origin=_origin(chosen))
     return detail
@@ -84,9 +86,31 @@ def no_repository(name: str) -> LlmgwError:
     )
 
 
-def _choose(snapshot: Snapshot, wanted: WeightsChoice, model: Model | None) -> tuple[RepoFile, ...]:
-    like = model.origin.files if model and model.origin.repo and not (wanted.file or wanted.quant) else None
-    return choose(snapshot.files, file=wanted.file, quant=wanted.quant, like=like, allow_unsafe=wanted.allow_unsafe)
+def _choose(run: Run, found: Snapshot, wanted: WeightsChoice, model: Model | None) -> tuple[RepoFile, ...]:
+    served = model.origin if model and not (wanted.file or wanted.quant) else Origin()
+    like, like_quant = what_is_served(served)
+    hub, layout = run.services.hub, run.services.library.layout
+    read = partial(read_small, hub, layout, found, cancelled=run.cancel_flag, notice=run.notice_from_thread)
+    return choose(
+        found.files,
+        read,
+        file=wanted.file,
+        quant=wanted.quant,
+        like=like,
+        like_quant=like_quant,
+        allow_unsafe=wanted.allow_unsafe,
+    )
+
+
+def what_is_served(origin: Origin) -> tuple[tuple[str, ...], str | None]:
+    """What newer weights are chosen like: paths, and the quantisation that the weights themselves tell.
+
+    Of local weights that tell none, neither by their names, nothing: what they are called means nothing elsewhere.
+    """
+    quantisation = origin.traits.quantisation if origin.traits else None
+    entry = entry_file(origin.files)
+    tells = origin.repo or entry is None or quantisation_of(entry) or quantisation
+    return (origin.files if tells else ()), quantisation
 
 
 async def _against(run: Run, model: Model, chosen: Snapshot) -> str:

@@ -12,8 +12,8 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot, size_words
 from llmgwd.weights.download import Download
 from llmgwd.weights.hub import Hub
-from llmgwd.weights.layout import MANIFEST
 from llmgwd.weights.library import Library
+from llmgwd.weights.manifest import MANIFEST
 from llmgwd.weights.progress import (
     LOOK_EVERY_S,
     NEVER,

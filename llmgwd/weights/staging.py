@@ -2,17 +2,20 @@
 
 import errno
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
-from llmgwd.weights.layout import Layout, read_manifest, write_manifest
+from llmgwd.weights.layout import Layout
 from llmgwd.weights.locks import locked_folder, try_lock
+from llmgwd.weights.manifest import Manifest, ensure_manifest_locked, read_manifest, sync_folder, write_manifest
 
 
 class Staging:
@@ -51,24 +54,28 @@ class Staging:
         target = self._layout.folder(self._wanted.repo, self._wanted.sha)
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked_folder(target.parent):
-            if read_manifest(target) is None:
-                if target.exists():  # damaged, and nothing that could be served
-                    target.rename(self._layout.staging / f"{target.name}-{secrets.token_hex(4)}")
+            there = ensure_manifest_locked(self._layout, self._wanted.repo, self._wanted.sha)
+            if there is None:
+                arriving = Manifest(self._wanted.repo, self._wanted.sha, self._wanted.files, datetime.now(UTC))
+                write_manifest(self.folder, arriving)
+                for folder in (path for path in self.folder.rglob("*") if path.is_dir()):
+                    sync_folder(folder)
                 self.folder.rename(target)
+                sync_folder(target.parent)
             else:
-                self._add_to(target)
+                self._add_to(target, there)
         return target
 
-    def _add_to(self, target: Path) -> None:
-        there = read_manifest(target)
-        known = {file.path: file for file in there.files} if there else {}
+    def _add_to(self, target: Path, there: Manifest) -> None:
+        known = {file.path: file for file in there.files}
         for file in self._wanted.files:
             place = target / file.path
             place.parent.mkdir(parents=True, exist_ok=True)
             (self.folder / file.path).replace(place)
+            sync_folder(place.parent)
             known[file.path] = file
         files = tuple(known[path] for path in sorted(known))
-        write_manifest(target, Snapshot(self._wanted.repo, self._wanted.sha, files))
+        write_manifest(target, msgspec.structs.replace(there, files=files))
 
 
 @contextmanager
@@ -79,7 +86,7 @@ def staged(layout: Layout, wanted: Snapshot) -> Iterator[Staging]:
         folder.chmod(0o755)
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try_lock(handle)  # held for as long as this process is alive: clean-up tells by it
-        write_manifest(folder, wanted)
+        write_manifest(folder, Manifest(wanted.repo, wanted.sha, wanted.files))
     try:
         yield Staging(folder, layout, wanted)
     finally:

@@ -158,8 +158,11 @@ def test_several_quantisations_are_refused_with_their_sizes(house: House) -> Non
     assert "--quant" in done.stderr
 
 
+MAPPED = b'{"auto_map": {"AutoModel": "modeling_chat.ChatModel"}}'
+
+
 def test_weights_that_run_code_are_taken_only_when_allowed(house: House) -> None:
-    house.hub.commit(REPO, {FOLDER_FILE: OLD.weights(), "config.json": b"{}", "modeling_chat.py": b"print('hello')"})
+    house.hub.commit(REPO, {FOLDER_FILE: OLD.weights(), "config.json": MAPPED, "modeling_chat.py": b"print('hello')"})
     argv = ("model", "add", "chat", "--repo", REPO, "--engine", "toy")
     done = house.ctl(*argv)
     assert done.returncode == 1

@@ -118,7 +118,8 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(self.server.behaviour.token_s * len(words))
         message = {"role": "assistant", "content": " ".join(words)}
         choice = {"index": 0, "message": message, "finish_reason": finish}
-        self._json(200, {**self._base("chat.completion"), "choices": [choice], "usage": _usage(len(words))})
+        sees = {} if self.server.projector is None else {"projector": self.server.projector}
+        self._json(200, {**self._base("chat.completion"), **sees, "choices": [choice], "usage": _usage(len(words))})
 
     def _stream(self, body: dict[str, Any]) -> None:
         words, finish = self._words(body)
@@ -173,8 +174,9 @@ class ToyEngine(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], name: str, behaviour: Behaviour) -> None:
+    def __init__(self, address: tuple[str, int], name: str, behaviour: Behaviour, projector: str | None = None) -> None:
         super().__init__(address, Handler)
+        self.projector = projector
         self.name = name
         self.behaviour = behaviour
         self.ready_at = time.monotonic() + behaviour.load_s
@@ -193,6 +195,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("--path", "--name", "--host", "--port"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--projector", help="file whose words each whole answer has as its `projector`")
     options = parser.parse_args()
     path = Path(options.path)
     behaviour = Behaviour(**json.loads((path / FOLDER_FILE if path.is_dir() else path).read_text()))
@@ -202,7 +205,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    ToyEngine((options.host, int(options.port)), options.name, behaviour).serve_forever()
+    projector = Path(options.projector).read_text() if options.projector else None
+    ToyEngine((options.host, int(options.port)), options.name, behaviour, projector).serve_forever()
 
 
 if __name__ == "__main__":

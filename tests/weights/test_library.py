@@ -5,6 +5,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
@@ -13,6 +14,7 @@ from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library, Removed
+from llmgwd.weights.manifest import MANIFEST
 from llmgwd.weights.progress import Cancelled
 from tests.support.local_hub import Fault, LocalHub
 
@@ -101,13 +103,6 @@ def test_revision_that_is_not_there(library: Library) -> None:
     assert library.revisions() == []
     with pytest.raises(LlmgwError, match="there is no such revision on disk"):
         library.verify(REPO, "0" * 40, [])
-
-
-def test_damaged_manifest_is_no_revision_and_is_replaced(hub: Hub, library: Library, old: Snapshot) -> None:
-    (library.folder(*key(old)) / ".llmgw.json").write_text('{"repo": "../x"')
-    assert library.revisions() == []
-    fetch(hub, old, old.files, library)
-    assert library.revisions() == [old]
 
 
 def test_verify_can_be_cancelled(library: Library, old: Snapshot) -> None:
@@ -203,10 +198,30 @@ def test_what_is_wanted_is_not_counted_as_what_clean_up_gives(
     assert error.value.hint.startswith("`llmgw ctl weights prune` would give 0 bytes, not enough; ")
 
 
-def test_newest_first(library: Library, old: Snapshot, new: Snapshot) -> None:
-    os.utime(library.folder(*key(old)), (1e9, 1e9))
-    assert library.newest_first() == [new, old]
+def test_newest_is_what_came_last_whatever_was_touched_or_joined_since(
+    remote: LocalHub, hub: Hub, library: Library, old: Snapshot, new: Snapshot
+) -> None:
     os.utime(library.folder(*key(new)), (1e8, 1e8))
+    assert library.newest_first() == [new, old]
+    sha = remote.commit("org/other", {"a-Q8_0.gguf": b"a", "a-Q4_0.gguf": b"b"})
+    first, second = hub.snapshot("org/other", sha).files
+    fetch(hub, Snapshot("org/other", sha, ()), [first], library)
+    remote.commit("org/other", {"a-Q8_0.gguf": b"c"})
+    newest = hub.snapshot("org/other")
+    fetch(hub, newest, newest.files, library)
+    fetch(hub, Snapshot("org/other", sha, ()), [second], library)
+    assert [each.sha for each in library.newest_first()] == [newest.sha, sha, new.sha, old.sha]
+
+
+def test_what_came_before_that_was_recorded_is_ordered_by_its_folder(
+    library: Library, old: Snapshot, new: Snapshot
+) -> None:
+    for number, snapshot in enumerate((new, old)):
+        folder = library.folder(*key(snapshot))
+        written = msgspec.json.decode((folder / MANIFEST).read_bytes())
+        del written["arrived"]
+        (folder / MANIFEST).write_bytes(msgspec.json.encode(written))
+        os.utime(folder, (1e9 + number, 1e9 + number))
     assert library.newest_first() == [old, new]
 
 
