@@ -29,6 +29,8 @@ class Download:
         self._target = layout.content_of(file)
         self._notice = notice
         self._body: Body | None = None
+        self._source = ""
+        """Who sent what came last, and whether with a token, in words."""
         self._by_xet = True
 
     @property
@@ -73,9 +75,10 @@ class Download:
             partial.start_over()
             self._by_xet = False
             if fetch < FETCHES_OF_WRONG_CONTENT:
-                self._notice(f"{self.file.path} arrived damaged ({got[:12]}…); fetching it once more")
+                self._notice(f"{self.file.path} arrived damaged{self._source}: {got[:12]}…; fetching it once more")
         partial.discard()
-        raise wrong_content(self.file, got, hint="a proxy or a disk may damage data; check them, then try again")
+        hint = f"it came{self._source}; a proxy or a disk may damage data: check them, then try again"
+        raise wrong_content(self.file, got, hint=hint)
 
     def _complete(self, partial: Partial, cancelled: CancelFlag) -> None:
         attempts = Attempts(self._hub.patience, cancelled, self._notice)
@@ -85,6 +88,7 @@ class Download:
             asked = self._hub.asked(self._revision.repo, self._revision.sha, self.file.path)
             try:
                 with self._hub.open_file(asked, self.file, partial.size_bytes, by_xet=self._by_xet) as body:
+                    self._source = f" from {asked.named(body.host)} ({asked.with_token(body.host)})"
                     self._receive(body, partial, cancelled)
             except FAILURES as error:
                 check(cancelled)  # a read that was interrupted looks like a lost connection
@@ -99,7 +103,7 @@ class Download:
         if body.start != partial.size_bytes:
             partial.start_over()
         if body.start is None:
-            raise UnexpectedAnswerError(f"{self.file.path} is shorter than listed")
+            raise UnexpectedAnswerError(f"{self.file.path} is shorter than listed", body.host)
         self._body = body
         try:
             for chunk in body.chunks():
@@ -107,11 +111,13 @@ class Download:
                 partial.append(chunk)
                 if partial.size_bytes > self.file.size_bytes:
                     partial.start_over()
-                    raise UnexpectedAnswerError(f"{self.file.path} is longer than its {self.file.size_bytes} bytes")
+                    longer = f"{self.file.path} is longer than its {self.file.size_bytes} bytes"
+                    raise UnexpectedAnswerError(longer, body.host)
         finally:
             self._body = None
         if not partial.is_complete:
-            raise UnexpectedAnswerError(f"{self.file.path} ended at {partial.size_bytes} of {self.file.size_bytes}")
+            ended = f"{self.file.path} ended at {partial.size_bytes} of {self.file.size_bytes}"
+            raise UnexpectedAnswerError(ended, body.host)
 
 
 def wrong_content(file: RepoFile, got: str, *, hint: str) -> LlmgwError:

@@ -112,7 +112,7 @@ def fails(fault: Fault) -> Prepare:
             answers(503),
             REPO,
             "hub_unavailable",
-            "{host} answered 503 for org/model",
+            "{host} answered 503 for org/model (no token was sent)",
             "try again later; what was fetched is kept",
             id="503",
         ),
@@ -128,7 +128,8 @@ def fails(fault: Fault) -> Prepare:
             fails(Fault.html_page("/api/*", times=None)),
             REPO,
             "hub_unexpected_answer",
-            "{host} did not answer like a hub: its answer is no model information, perhaps a page of a proxy",
+            "{host} did not answer like a hub: its answer is no model information, perhaps a page of a proxy"
+            " (no token was sent)",
             "check hub.endpoint and the proxy between here and there",
             id="page-of-a-proxy",
         ),
@@ -136,7 +137,7 @@ def fails(fault: Fault) -> Prepare:
             fails(Fault("/api/*", drop=True, times=None)),
             REPO,
             "hub_dropped",
-            "the connection to {host} was lost: Server disconnected without sending a response",
+            "the connection to {host} was lost: Server disconnected without sending a response (no token was sent)",
             "try again later; what was fetched is kept",
             id="dropped",
         ),
@@ -166,7 +167,9 @@ def test_missing_revision_is_named(remote: LocalHub, hub: Hub) -> None:
     remote.commit(REPO, {"m-Q4_K_M.gguf": b"weights"})
     with pytest.raises(LlmgwError) as error:
         hub.snapshot(REPO, "v9")
-    assert (error.value.code, error.value.message) == ("hub_no_revision", "org/model has no revision v9")
+    host = remote.endpoint.removeprefix("http://")
+    assert error.value.code == "hub_no_revision"
+    assert error.value.message == f"{host} has no revision v9 of org/model (no token was sent)"
 
 
 def test_gated_files_say_where_to_ask(remote: LocalHub, hub: Hub, with_token: Hub, library: Library) -> None:
@@ -281,7 +284,7 @@ def test_token_of_the_environment_that_cannot_be_sent_is_refused_and_not_shown(
 def test_request_that_cannot_be_sent_is_told_without_its_headers() -> None:
     error = httpx2.LocalProtocolError(f"Illegal header value b'Bearer {SECRET}'")
     told = trouble(error, Asked("http://hub.test", REPO))
-    assert told.error.message == "a request to hub.test cannot be sent as it is"
+    assert told.error.message == "a request to hub.test cannot be sent as it is (no token was sent)"
     assert not told.may_pass
 
 
@@ -352,7 +355,7 @@ def test_bytes_that_come_again_are_no_progress(hub: Hub, library: Library, monke
     opened: list[int] = []
 
     class FromTheStart:
-        start = 0
+        host, start = "cdn.test", 0
 
         def chunks(self) -> Iterator[bytes]:
             yield bytes(next(drops))
@@ -387,7 +390,7 @@ def test_endpoint_that_is_no_address_is_said_so(endpoint: str) -> None:
     with pytest.raises(LlmgwError) as error:
         Hub(endpoint, patience=IMPATIENT).snapshot(REPO)
     assert (error.value.code, error.value.hint) == ("hub_endpoint", "correct hub.endpoint")
-    assert error.value.message == f"{endpoint} is not the address of a hub"
+    assert error.value.message == f"{endpoint} is not the address of a hub (no token was sent)"
 
 
 @pytest.mark.parametrize(
