@@ -106,6 +106,7 @@ class Download:
             raise UnexpectedAnswerError(f"{self.file.path} is shorter than listed", body.host)
         self._body = body
         try:
+            check(cancelled)  # set before there was a body to interrupt, it must not wait for one that is silent
             for chunk in body.chunks():
                 check(cancelled)
                 partial.append(chunk)
