@@ -1,13 +1,11 @@
 """One file's content from the hub to disk: resumed, hashed while it streams, in place only when it is right."""
 
-from contextlib import suppress
-
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
 from llmgwd.weights.content import expected_digest
 from llmgwd.weights.hub import Body, Hub
 from llmgwd.weights.layout import Layout
-from llmgwd.weights.locks import locked_file, try_lock
+from llmgwd.weights.locks import locked_file
 from llmgwd.weights.partial import Partial
 from llmgwd.weights.patience import Attempts
 from llmgwd.weights.progress import CancelFlag, Notice, check
@@ -44,15 +42,6 @@ class Download:
     def interrupt(self) -> None:
         if (body := self._body) is not None:
             body.interrupt()
-
-    def discard(self) -> None:
-        """Removes what was fetched, unless another fetch is at work on it or a revision has it already."""
-        with suppress(FileNotFoundError), self._partial.open("rb") as handle:
-            if try_lock(handle.fileno()):
-                self._partial.unlink()
-        with suppress(FileNotFoundError):
-            if self._target.stat().st_nlink == 1:
-                self._target.unlink()
 
     def run(self, cancelled: CancelFlag) -> None:
         """Returns when the content is in place. Raises LlmgwError, OSError or Cancelled, and keeps what it has."""

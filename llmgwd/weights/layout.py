@@ -50,7 +50,11 @@ def read_manifest(folder: Path) -> Snapshot | None:
 
 
 def write_manifest(folder: Path, snapshot: Snapshot) -> None:
-    """In one step: a reader sees the old manifest or the new one."""
+    """In one step: a reader sees the old manifest or the new one, also when the disk is full."""
     partial = folder / f"{MANIFEST}.new"
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode(snapshot)))
-    partial.replace(folder / MANIFEST)
+    try:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(snapshot)))
+        partial.replace(folder / MANIFEST)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

@@ -12,8 +12,9 @@ from llmgwd.domain.files import RepoFile, Snapshot, size_words
 from llmgwd.weights.content import expected_digest, feed, new_digest
 from llmgwd.weights.download import wrong_content
 from llmgwd.weights.layout import MANIFEST, Layout, read_manifest, write_manifest
-from llmgwd.weights.locks import locked_folder, try_lock
+from llmgwd.weights.locks import locked_folder
 from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
+from llmgwd.weights.reclaim import reclaim
 from llmgwd.weights.staging import wanted_by_fetches
 
 REFETCH = "fetch the revision again: what is damaged or missing, and only that, is replaced"
@@ -205,8 +206,12 @@ class Library:
             removed.append(Removed(revision.repo, revision.sha, sum(freed.values())))
             if not dry_run:
                 self._remove(revision, freed)
-        leftover_bytes = self._remove_leftovers(kept_ids, dry_run=dry_run) if leftovers else 0
+        leftover_bytes = reclaim(self._all_parts(), kept_ids, dry_run=dry_run) if leftovers else 0
         return [*removed, Removed(None, None, leftover_bytes)] if leftover_bytes else removed
+
+    def _all_parts(self) -> list[Path]:
+        folders = (self.layout.content, self.layout.partial)
+        return [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
 
     def _remove(self, revision: Snapshot, content_ids: Iterable[str]) -> None:
         folder = self.folder(revision.repo, revision.sha)
@@ -216,16 +221,3 @@ class Library:
         shutil.rmtree(doomed, ignore_errors=True)
         for content_id in content_ids:
             (self.layout.content / content_id).unlink(missing_ok=True)
-
-    def _remove_leftovers(self, kept_ids: Collection[str], *, dry_run: bool) -> int:
-        freed = 0
-        for folder in (self.layout.content, self.layout.partial):
-            for path in folder.iterdir() if folder.is_dir() else ():
-                with suppress(FileNotFoundError), path.open("rb") as handle:
-                    found = path.stat()
-                    if path.name in kept_ids or found.st_nlink > 1 or not try_lock(handle.fileno()):
-                        continue
-                    freed += found.st_blocks * 512
-                    if not dry_run:
-                        path.unlink()
-        return freed

@@ -6,7 +6,7 @@ import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from llmgwd.domain.errors import LlmgwError
@@ -52,39 +52,52 @@ class Staging:
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked_folder(target.parent):
             if read_manifest(target) is None:
-                if target.exists():  # damaged, and nothing that could be served
-                    target.rename(self._layout.staging / f"{target.name}-{secrets.token_hex(4)}")
-                self.folder.rename(target)
+                self._replace(target)
             else:
                 self._add_to(target)
         return target
 
+    def _replace(self, target: Path) -> None:
+        """What is there has no manifest that can be read, so that nothing could be served from it."""
+        damaged = self._layout.staging / f"{target.name}-{secrets.token_hex(4)}"
+        if target.exists():
+            target.rename(damaged)
+        try:
+            self.folder.rename(target)
+        finally:
+            shutil.rmtree(damaged, ignore_errors=True)
+
     def _add_to(self, target: Path) -> None:
+        """All of the files or none, which also gives its disk back."""
         there = read_manifest(target)
         known = {file.path: file for file in there.files} if there else {}
-        for file in self._wanted.files:
-            place = target / file.path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / file.path).replace(place)
-            known[file.path] = file
-        files = tuple(known[path] for path in sorted(known))
-        write_manifest(target, Snapshot(self._wanted.repo, self._wanted.sha, files))
+        with ExitStack() as undo:
+            for file in self._wanted.files:
+                place = target / file.path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                (self.folder / file.path).replace(place)
+                if file.path not in known:
+                    undo.callback(place.unlink)
+                known[file.path] = file
+            files = tuple(known[path] for path in sorted(known))
+            write_manifest(target, Snapshot(self._wanted.repo, self._wanted.sha, files))
+            undo.pop_all()
 
 
 @contextmanager
 def staged(layout: Layout, wanted: Snapshot) -> Iterator[Staging]:
     """A folder of its own for one fetch, gone afterwards unless it was published."""
-    with locked_folder(layout.staging):
-        folder = Path(tempfile.mkdtemp(prefix=f"{wanted.repo.replace('/', '--')}--{wanted.sha}-", dir=layout.staging))
-        folder.chmod(0o755)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try_lock(handle)  # held for as long as this process is alive: clean-up tells by it
-        write_manifest(folder, wanted)
-    try:
+    prefix = f"{wanted.repo.replace('/', '--')}--{wanted.sha}-"
+    with ExitStack() as at_end:
+        with locked_folder(layout.staging):
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=layout.staging))
+            at_end.callback(shutil.rmtree, folder, ignore_errors=True)  # once published, it is no longer at this path
+            folder.chmod(0o755)
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            at_end.callback(os.close, handle)
+            try_lock(handle)  # held for as long as this process is alive: clean-up tells by it
+            write_manifest(folder, wanted)
         yield Staging(folder, layout, wanted)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # once published, it is no longer at this path
-        os.close(handle)
 
 
 def wanted_by_fetches(layout: Layout, *, dry_run: bool = False) -> list[Snapshot]:

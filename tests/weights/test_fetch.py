@@ -1,14 +1,12 @@
 """Fetching a revision: whole, verified, resumed, each content once."""
 
-import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,6 @@ from llmgwd.domain.files import RepoFile, Snapshot
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
-from llmgwd.weights.partial import Partial
 from llmgwd.weights.progress import Cancelled
 from tests.support.local_hub import Fault, LocalHub
 
@@ -247,67 +244,6 @@ def test_two_fetches_of_a_revision_at_once_fetch_each_content_once(
     assert sent_bytes(remote) == 2 * MIB
     assert {path: (first / path).read_bytes() for path in shards} == shards
     assert names_in(library.layout.staging) == []
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 4 MiB. Skips where mounting is not allowed."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "llmgw-test", str(folder)]
-    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small disk is not allowed here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def test_real_full_disk_is_given_back_what_the_fetch_took(remote: LocalHub, hub: Hub, small_disk: Path) -> None:
-    remote.commit(REPO, random_shards(3, 2 * MIB))
-    snapshot, library = hub.snapshot(REPO), Library(small_disk / "weights")
-    library.make()
-    free_bytes = library.free_bytes()
-    with pytest.raises(LlmgwError) as error:
-        fetch(hub, snapshot, snapshot.files, library)
-    assert error.value.code == "disk_full"
-    assert library.free_bytes() == free_bytes
-
-
-@contextmanager
-def disk_that_takes(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> Iterator[None]:
-    """Stands in for a disk with so much room, where mounting one is not allowed."""
-    left, append = [limit_bytes], Partial.append
-
-    def append_while_there_is_room(partial: Partial, chunk: bytes) -> None:
-        left[0] -= len(chunk)
-        if left[0] < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        append(partial, chunk)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Partial, "append", append_while_there_is_room)
-        yield
-
-
-def test_full_disk_leaves_nothing_behind_and_the_old_weights_where_they_are(
-    remote: LocalHub, hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remote.commit(REPO, random_shards(2))
-    old = hub.snapshot(REPO)
-    fetch(hub, old, old.files, library)
-    kept = names_in(library.layout.content)
-    remote.commit(REPO, random_shards(2))
-    new = hub.snapshot(REPO)
-    remote.requests.clear()
-    with disk_that_takes(monkeypatch, MIB + MIB // 2), pytest.raises(LlmgwError) as error:
-        fetch(hub, new, new.files, library)
-    assert error.value.code == "disk_full"
-    assert str(library.layout.root) in error.value.message
-    assert names_in(library.layout.content) == kept
-    assert names_in(library.layout.partial) == names_in(library.layout.staging) == []
-    assert library.has(REPO, old.sha, old.files)
-    assert len(remote.requests.matching("/cdn/*")) == 2  # no hot retries
 
 
 def test_file_that_would_hide_the_manifest_is_refused(hub: Hub, library: Library) -> None:

@@ -108,6 +108,7 @@ def test_damaged_manifest_is_no_revision_and_is_replaced(hub: Hub, library: Libr
     assert library.revisions() == []
     fetch(hub, old, old.files, library)
     assert library.revisions() == [old]
+    assert list(library.layout.staging.iterdir()) == []
 
 
 def test_verify_can_be_cancelled(library: Library, old: Snapshot) -> None:
