@@ -61,6 +61,7 @@ def fetch(
     try:
         library.make()
         with staged(library.layout, wanted) as staging:
+            staging.check_links()
             missing = {file.content_id: file for file in wanted.files if not staging.take(file)}
             _Crew(hub, wanted, missing.values(), library, notice).fetch(progress, cancelled)
             lost = [file.path for file in wanted.files if not staging.take(file)]

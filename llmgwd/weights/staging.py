@@ -14,6 +14,8 @@ from llmgwd.domain.files import RepoFile, Snapshot
 from llmgwd.weights.layout import Layout, read_manifest, write_manifest
 from llmgwd.weights.locks import locked_folder, try_lock
 
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
+
 
 class Staging:
     """Made by `staged`. Its manifest says from the start what is wanted, so that clean-up leaves that alone."""
@@ -22,6 +24,30 @@ class Staging:
         self.folder = folder
         self._layout = layout
         self._wanted = wanted
+
+    def check_links(self) -> None:
+        """Takes an empty file all the ways that weights go, before any come.
+
+        Raises LlmgwError `weights_no_links` where the weights folder does not allow that, or OSError.
+        """
+        repo_folder = self._layout.folder(self._wanted.repo, self._wanted.sha).parent
+        home = repo_folder if repo_folder.exists() else self._layout.root
+        probe, name = self.folder / ".probe", f".probe-{self.folder.name}"
+        content, partial, published = self._layout.content / name, self._layout.partial / name, home / name
+        try:
+            probe.touch()
+            os.link(probe, content)
+            content.rename(partial)
+            probe.rename(published)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            message = f"{self._layout.root} cannot have the same file in two of its folders: {error.strerror}"
+            hint = "set weights.dir to a folder that is all on one file system with hard links"
+            raise LlmgwError("weights_no_links", message, hint=hint) from error
+        finally:
+            for path in (probe, content, partial, published):
+                path.unlink(missing_ok=True)
 
     def take(self, file: RepoFile) -> bool:
         """Links the file from the contents on disk; whether its content was there. One that was cut is thrown away.
@@ -39,11 +65,6 @@ class Staging:
             return False
         except FileExistsError:
             return True
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
-                raise
-            message = f"the file system of {self._layout.root} has no hard links ({error.strerror})"
-            raise LlmgwError("weights_no_links", message, hint="set weights.dir to a folder on one that has") from error
         return True
 
     def publish(self) -> Path:
