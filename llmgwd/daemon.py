@@ -54,6 +54,7 @@ from llmgwd.updates import keep_checking
 from llmgwd.watch import finish_removals, watch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
+from llmgwd.weights.space import Space
 from llmgwd.weights.token import TokenSource
 
 log = logging.getLogger(__name__)
@@ -155,12 +156,14 @@ class Daemon:
         fleet = Fleet(self._state, tasks, records, lambda: dataplane.wish(), link.heard_at)
         dataplane = Dataplane(store, fleet, link, workers, tally, Bench(store.canaries))
         dataplane.key_hashes = keys
+        library = Library(settings.weights.dir or self._state / "weights")
         services = Services(
             settings=settings,
             engines=engines,
             store=store,
             hub=_hub(settings),
-            library=Library(settings.weights.dir or self._state / "weights"),
+            library=library,
+            space=Space(library),
             fleet=fleet,
             dataplane=dataplane,
             feed=Feed(),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from llmgwd.domain.errors import LlmgwError, refused
+from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot, size_words
 from llmgwd.weights.content import expected_digest, feed, new_digest
 from llmgwd.weights.download import wrong_content
@@ -157,28 +157,6 @@ class Library:
         with suppress(FileNotFoundError):
             return max(file.size_bytes - self.layout.partial_of(file).stat().st_size, 0)
         return file.size_bytes
-
-    def check_space(
-        self, files: Iterable[RepoFile], min_free: int, *, keep: Collection[tuple[str, str]] | None = None
-    ) -> None:
-        """Raises LlmgwError `no_space` with the numbers when fetching would leave less than min_free bytes.
-
-        keep, if given, is what clean-up would have to keep; then the hint says what clean-up would give.
-        """
-        files = tuple(files)
-        needed, free = self.needed_bytes(files), self.free_bytes()
-        if needed == 0 or needed + min_free <= free:
-            return
-        message = (
-            f"the weights need {size_words(needed)} more and {size_words(min_free)} must stay free (weights.min_free),"
-            f" but {self.layout.root} has {size_words(free)} free"
-        )
-        hint = "make room, or set weights.dir to a larger disk"
-        if keep is not None:
-            freed = sum(removed.freed_bytes for removed in self.prune(keep, wanted=files, dry_run=True))
-            enough = "enough" if needed + min_free <= free + freed else "not enough"
-            hint = f"`llmgw ctl weights prune` would give {size_words(freed)}, {enough}; {hint}"
-        raise refused("no_space", message, hint=hint)
 
     def prune(
         self,

@@ -101,6 +101,26 @@ def test_a_full_disk_leaves_nothing_behind_and_the_old_weights_serving(tmp_path:
         assert said(house) == "old"
 
 
+def test_a_fetch_is_not_given_the_room_that_another_still_needs(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk, house_with_weights_on(tmp_path, disk) as house:
+        house.hub.commit(REPO, {FILE: padded(OLD, 5 * MIB)})
+        house.hub.commit("org/other", {FILE: padded(NEW, 4 * MIB)})
+        house.hub.faults.add(Fault("/cdn/*", hang_after=MIB))
+        first = house.ok("model", "add", "chat", "--repo", REPO, "--engine", "toy", "--detach").strip()
+        other = ("model", "add", "other", "--repo", "org/other", "--engine", "toy")
+        house.hub.requests.wait_for("/cdn/*")
+        refused = house.ctl(*other)
+        assert refused.returncode == 3
+        assert f"the weights need 4.0 MiB more, {first} still needs " in refused.stderr
+        assert f"wait for {first}" in refused.stderr
+
+        house.ok("jobs", "cancel", first)
+        wait_until(lambda: not house.json("status")["jobs"])
+        house.ok("weights", "prune")
+        house.ok(*other)
+        assert house.ask("other")[1]["choices"][0]["message"]["content"] == "new"
+
+
 def test_429_twice_is_waited_out_and_seen_in_the_step(house: House) -> None:
     add_chat(house, OLD)
     commit(house, NEW)
