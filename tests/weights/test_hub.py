@@ -3,9 +3,8 @@
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import httpx2
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.domain.files import RepoFile, Snapshot
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
@@ -345,35 +343,6 @@ def test_retries_of_a_file_end(remote: LocalHub, hub: Hub, library: Library, fau
     assert error.value.code.startswith("hub_")
     assert len(remote.requests.matching("/org/*")) == IMPATIENT.attempts
     assert not library.folder(REPO, snapshot.sha).exists()
-
-
-def test_bytes_that_come_again_are_no_progress(hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server without ranges sends the file from its start, and drops now later, now earlier."""
-    file = RepoFile("m-Q4_K_M.gguf", 8 << 20, sha256="a" * 64)
-    snapshot = Snapshot(REPO, "b" * 40, (file,))
-    drops = iter([6 << 20, 3 << 20] * 20)
-    opened: list[int] = []
-
-    class FromTheStart:
-        host, start = "cdn.test", 0
-
-        def chunks(self) -> Iterator[bytes]:
-            yield bytes(next(drops))
-            raise httpx2.ReadError("dropped")
-
-        def interrupt(self) -> None:
-            pass
-
-    @contextmanager
-    def open_file(asked: Asked, file: RepoFile, offset: int, *, by_xet: bool = True) -> Iterator[FromTheStart]:
-        opened.append(offset)
-        yield FromTheStart()
-
-    monkeypatch.setattr(hub, "open_file", open_file)
-    with pytest.raises(LlmgwError) as error:
-        fetch(hub, snapshot, snapshot.files, library)
-    assert error.value.code == "hub_dropped"
-    assert len(opened) == IMPATIENT.attempts
 
 
 def test_nobody_listening_is_said_so() -> None:

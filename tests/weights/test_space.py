@@ -54,6 +54,9 @@ def test_too_little_space_is_refused_with_numbers(
     assert error.value.hint == (
         "`llmgw ctl weights prune` would give 32.0 KiB, enough; make room, or set weights.dir to a larger disk"
     )
+    with pytest.raises(LlmgwError) as kept, space.reserved("add-1", [COMING], 20 * KIB, keep={(old.repo, old.sha)}):
+        pass
+    assert kept.value.hint.startswith("`llmgw ctl weights prune` would give 0 bytes, not enough; ")
 
 
 def test_what_is_wanted_is_not_counted_as_what_clean_up_gives(

@@ -129,6 +129,18 @@ def test_cancel_leaves_silent_storage(remote: LocalHub, hub: Hub, library: Libra
         assert try_lock(partial.fileno()), "the thread that fetched has ended and let go of its file"
 
 
+def test_a_hub_that_is_silent_about_access_is_asked_again(
+    remote: LocalHub, hub: Hub, library: Library, snapshot: Snapshot, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xet, "TOKEN_TIMEOUT_S", 0.2)
+    remote.faults.add(Fault("/api/*/xet-read-token/*", hang=True))
+    notices: list[str] = []
+    folder = fetch(hub, snapshot, snapshot.files, library, notice=notices.append)
+    assert (folder / FILE).read_bytes() == content
+    assert "did not answer in time" in notices[0]
+    assert remote.requests.matching("/cdn/*") == []
+
+
 def test_xet_can_be_switched_off(
     remote: LocalHub, hub: Hub, library: Library, snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
