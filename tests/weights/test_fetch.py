@@ -13,10 +13,11 @@ import pytest
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
+from llmgwd.weights.download import Download
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
-from llmgwd.weights.progress import Cancelled
+from llmgwd.weights.progress import CancelFlag, Cancelled
 from tests.support.local_hub import Fault, LocalHub
 
 MIB = 1 << 20
@@ -83,9 +84,10 @@ def test_update_of_one_shard_in_four_fetches_that_one(remote: LocalHub, hub: Hub
     remote.commit(REPO, {changed: os.urandom(MIB)})
     remote.requests.clear()
 
-    new = hub.snapshot(REPO)
+    new, seen = hub.snapshot(REPO), list[tuple[int, int]]()
     assert library.needed_bytes(new.files) == MIB
-    after = fetch(hub, new, new.files, library)
+    after = fetch(hub, new, new.files, library, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (MIB, MIB)
 
     (only,) = remote.requests.matching("/cdn/*")
     assert only.path.endswith(changed)
@@ -244,6 +246,29 @@ def test_two_fetches_of_a_revision_at_once_fetch_each_content_once(
     assert sent_bytes(remote) == 2 * MIB
     assert {path: (first / path).read_bytes() for path in shards} == shards
     assert names_in(library.layout.staging) == []
+
+
+def test_nothing_to_fetch_is_a_mistake_of_the_caller(hub: Hub, library: Library) -> None:
+    with pytest.raises(ValueError, match="nothing to fetch"):
+        fetch(hub, Snapshot(REPO, "0" * 40, ()), (), library)
+
+
+def test_content_that_somebody_removes_while_it_is_fetched_is_missed(
+    remote: LocalHub, hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote.commit(REPO, random_shards(1))
+    snapshot = hub.snapshot(REPO)
+    (file,) = snapshot.files
+    run = Download.run
+
+    def run_and_lose(download: Download, cancelled: CancelFlag) -> None:
+        run(download, cancelled)
+        library.layout.content_of(file).unlink()
+
+    monkeypatch.setattr(Download, "run", run_and_lose)
+    with pytest.raises(LlmgwError, match=f"{file.path} vanished from {library.layout.content}"):
+        fetch(hub, snapshot, snapshot.files, library)
+    assert library.revisions() == []
 
 
 def test_file_that_would_hide_the_manifest_is_refused(hub: Hub, library: Library) -> None:

@@ -176,6 +176,26 @@ def test_a_thread_that_ends_after_the_fetch_gives_back_too(
     assert files_in(library.layout.root) == {}
 
 
+def test_another_trouble_of_the_disk_keeps_what_there_is(
+    remote: LocalHub, hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote.commit(REPO, {CHANGED: b"weights"})
+    snapshot = hub.snapshot(REPO)
+    library.make()
+    partial = library.layout.partial_of(snapshot.files[0])
+    partial.write_bytes(b"wei")
+
+    def append(partial: Partial, chunk: bytes) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Partial, "append", append)
+    with pytest.raises(LlmgwError) as error:
+        fetch(hub, snapshot, snapshot.files, library)
+    assert error.value.code == "weights_folder"
+    assert error.value.message == f"cannot write weights to {library.layout.root}: Input/output error"
+    assert partial.read_bytes() == b"wei"
+
+
 def test_what_another_fetch_wants_or_has_open_is_not_given_back(hub: Hub, remote: LocalHub, library: Library) -> None:
     remote.commit(REPO, {CHANGED: b"weights"})
     snapshot = hub.snapshot(REPO)

@@ -96,6 +96,20 @@ def test_storage_that_does_not_give_a_file_is_left_for_plain_http(
     assert ("arrived damaged" if gives == "other content" else "trying again in 0 s (attempt 2 of 4)") in notice
 
 
+def test_storage_that_gave_other_content_is_not_asked_again_when_plain_http_fails_too(
+    remote: LocalHub, hub: Hub, library: Library, snapshot: Snapshot, content: bytes, tmp_path: Path
+) -> None:
+    assert remote.store.xet is not None
+    other = tmp_path / "other"
+    other.write_bytes(os.urandom(len(content)))
+    hash_of_other = remote.store.xet.hash_of("", other)
+    remote.faults.add(Fault("/org/*", headers={"X-Xet-Hash": hash_of_other}, times=None))
+    remote.faults.add(Fault("/cdn/*", drop=True))
+    folder = fetch(hub, snapshot, snapshot.files, library)
+    assert (folder / FILE).read_bytes() == content
+    assert len(remote.requests.matching("/api/*/xet-read-token/*")) == 1
+
+
 @pytest.fixture
 def silent(remote: LocalHub, snapshot: Snapshot) -> Iterator[None]:
     """Xet storage that takes connections and never answers."""
