@@ -12,6 +12,7 @@ import pytest
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
+from llmgwd.weights import hub as hub_module
 from llmgwd.weights.download import PROGRESS_BYTES, Download
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
@@ -167,6 +168,13 @@ def test_a_body_is_asked_for_as_it_is_and_taken_compressed_where_it_comes_so(
     assert (fetch(hub, snapshot, snapshot.files, library) / "config.json").read_bytes() == config
     (request,) = remote.requests.matching("/org/*")
     assert request.accept_encoding == "identity"
+
+
+def test_a_body_whose_length_is_not_announced_is_taken() -> None:
+    answer = httpx2.Response(200, content=iter([b"we", b"ights"]), request=httpx2.Request("GET", "http://cdn.test/x"))
+    assert "Content-Length" not in answer.headers
+    body = hub_module._http_body(answer, FILE, 0)
+    assert (body.start, body.host, b"".join(body.chunks())) == (0, "cdn.test", b"weights")
 
 
 def test_a_cancel_that_comes_while_the_body_is_opened_does_not_wait_for_its_first_byte(library: Library) -> None:

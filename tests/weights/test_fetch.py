@@ -17,6 +17,7 @@ from llmgwd.weights.download import Download
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
+from llmgwd.weights.locks import try_lock
 from llmgwd.weights.progress import CancelFlag, Cancelled
 from tests.support.local_hub import Fault, LocalHub
 
@@ -212,6 +213,8 @@ def test_cancelled_fetch_leaves_only_the_partial(remote: LocalHub, hub: Hub, lib
         with pytest.raises(Cancelled):
             fetching.result(SECONDS_TO_STOP)
     assert only_partial(library).stat().st_size == MIB
+    with only_partial(library).open("rb") as partial:
+        assert try_lock(partial.fileno()), "the thread that fetched has ended and let go of its file"
     assert names_in(library.layout.staging) == names_in(library.layout.content) == []
     assert not library.folder(REPO, snapshot.sha).exists()
 

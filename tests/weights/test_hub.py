@@ -395,7 +395,8 @@ def test_cancel_leaves_a_hub_that_does_not_answer(remote: LocalHub) -> None:
             asking.result(1.0)
 
 
-def test_refused_name_is_a_matter_of_usage(hub: Hub) -> None:
+def test_refused_name_is_a_matter_of_usage(remote: LocalHub, hub: Hub) -> None:
     with pytest.raises(LlmgwError) as error:
         hub.snapshot("a/b/c")
-    assert error.value.status is ExitStatus.USAGE
+    assert (error.value.code, error.value.status) == ("hub_repository_name", ExitStatus.USAGE)
+    assert remote.requests.matching() == []
