@@ -67,6 +67,17 @@ def test_files_come_from_xet_where_the_hub_offers_it(
     assert remote.requests.matching("/cdn/*") == []
 
 
+def test_a_repository_that_was_renamed_gives_its_files_from_xet_too(
+    remote: LocalHub, hub: Hub, library: Library, snapshot: Snapshot, content: bytes
+) -> None:
+    sha = remote.commit("org/renamed", {FILE: content})
+    moved = f"{remote.endpoint}/org/renamed/resolve/{sha}/{FILE}"
+    remote.faults.add(Fault(f"/{REPO}/*{FILE}", status=307, headers={"Location": moved}, times=None))
+    folder = fetch(hub, snapshot, snapshot.files, library)
+    assert (folder / FILE).read_bytes() == content
+    assert len(remote.requests.matching("/api/*/xet-read-token/*")) == 1
+
+
 def test_what_is_there_of_a_file_is_gone_on_from(
     hub: Hub, library: Library, snapshot: Snapshot, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
