@@ -161,6 +161,16 @@ def test_refused_snapshot(
     assert error.value.__cause__ is not None
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 418])
+def test_a_refusal_is_asked_for_once(remote: LocalHub, hub: Hub, status: int) -> None:
+    answers(status)(remote)
+    notices: list[str] = []
+    with pytest.raises(LlmgwError):
+        hub.snapshot(REPO, notice=notices.append)
+    assert len(remote.requests.matching("/api/*")) == 1
+    assert notices == []
+
+
 def test_missing_revision_is_named(remote: LocalHub, hub: Hub) -> None:
     remote.commit(REPO, {"m-Q4_K_M.gguf": b"weights"})
     with pytest.raises(LlmgwError) as error:
