@@ -36,6 +36,7 @@ from llmgwd.store.patient import PatientProcesses
 from llmgwd.store.store import Store
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
+from llmgwd.weights.space import Space
 from llmgwd.weights.token import TokenSource
 
 
@@ -85,12 +86,14 @@ def wire(
     fleet = Fleet(state, tasks, records, lambda: dataplane.wish(), link.heard_at, open_gpus())
     dataplane = Dataplane(store, fleet, link, workers, Tally(store.canaries), Bench(store.canaries))
     dataplane.key_hashes = keys
+    library = Library(settings.weights.dir or state / "weights")
     services = Services(
         settings=settings,
         engines=engines,
         store=store,
         hub=hub(settings),
-        library=Library(settings.weights.dir or state / "weights"),
+        library=library,
+        space=Space(library),
         fleet=fleet,
         dataplane=dataplane,
         feed=Feed(),

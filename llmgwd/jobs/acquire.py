@@ -1,5 +1,6 @@
 """The steps that bring weights onto this machine: `repository`, `weights`, `checksums`."""
 
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -160,25 +161,25 @@ async def weights(run: Run) -> str:
     chosen = run.job.snapshot
     if chosen is None:
         return Skipped("local weights")
-    library = run.services.library
-    needed = library.needed_bytes(chosen.files)
-    min_free, kept = run.services.settings.weights.min_free, await kept_now(run.services)
-    await run.in_thread(partial(library.check_space, chosen.files, min_free, keep=kept))
-    await run.in_thread(
-        partial(
-            fetch,
-            run.services.hub,
+    needed = run.services.library.needed_bytes(chosen.files)
+    await run.in_thread(partial(_fetch, run, chosen, await kept_now(run.services)))
+    total = _size_bytes(chosen)
+    names = ", ".join(file.path for file in chosen.files[:2]) + (" …" if len(chosen.files) > 2 else "")
+    return f"{names}: {size_words(total)}" + (f", {size_words(needed)} of it new" if 0 < needed < total else "")
+
+
+def _fetch(run: Run, chosen: Snapshot, kept: Collection[tuple[str, str]]) -> None:
+    services = run.services
+    with services.space.reserved(run.job.id, chosen.files, services.settings.weights.min_free, keep=kept):
+        fetch(
+            services.hub,
             chosen,
             chosen.files,
-            library,
+            services.library,
             progress=run.progress_from_thread,
             cancelled=run.cancel_flag,
             notice=run.notice_from_thread,
         )
-    )
-    total = _size_bytes(chosen)
-    names = ", ".join(file.path for file in chosen.files[:2]) + (" …" if len(chosen.files) > 2 else "")
-    return f"{names}: {size_words(total)}" + (f", {size_words(needed)} of it new" if 0 < needed < total else "")
 
 
 async def checksums(run: Run) -> str:

@@ -24,6 +24,7 @@ from llmgwd.store.store import Store
 from llmgwd.weights.choice import entry_file, projector_file
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
+from llmgwd.weights.space import Space
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Services:
     store: Store
     hub: Hub
     library: Library
+    space: Space
     fleet: Fleet
     dataplane: Dataplane
     feed: Feed

@@ -27,12 +27,7 @@ class Layout:
     def folder(self, repo: str, sha: str) -> Path:
         """Raises ValueError for what is no repository or commit, so that no name can lead elsewhere."""
         revision = Snapshot(repo, sha, ())
-        return self.repo_folder(revision.repo) / revision.sha
-
-    def repo_folder(self, repo: str) -> Path:
-        if not is_repo_name(repo):
-            raise ValueError(f"{repo!r} is not a repository name")
-        return self.root / repo.replace("/", "--")
+        return self.root / revision.repo.replace("/", "--") / revision.sha
 
     def revision_folders(self) -> Iterator[tuple[str, str, Path]]:
         """Repository, commit and folder of each revision that is there, by name."""

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import msgspec
 
-from llmgwd.domain.errors import LlmgwError, refused
+from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot, size_words
 from llmgwd.weights.content import expected_digest, feed, new_digest
 from llmgwd.weights.download import wrong_content
 from llmgwd.weights.layout import Layout
-from llmgwd.weights.locks import locked_folder, try_lock
-from llmgwd.weights.manifest import Manifest, ensure_manifest, ensure_manifest_locked, write_manifest
+from llmgwd.weights.locks import locked_folder
+from llmgwd.weights.manifest import Manifest, ensure_manifest, ensure_manifest_locked, sync_folder, write_manifest
 from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
+from llmgwd.weights.reclaim import reclaim
 from llmgwd.weights.staging import wanted_by_fetches
 
 REFETCH = "`llmgw ctl weights verify --repair` fetches what is damaged or missing again, and only that"
@@ -143,11 +144,13 @@ class Library:
         """The file itself stays: something may be served from it. The next fetch replaces it."""
         folder = self.folder(there.repo, there.sha)
         with locked_folder(folder.parent):
-            self.layout.content_of(damaged).unlink(missing_ok=True)
             manifest = ensure_manifest_locked(self.layout, there.repo, there.sha)
             if manifest is not None:
                 left = tuple(file for file in manifest.files if file.content_id != damaged.content_id)
                 write_manifest(folder, msgspec.structs.replace(manifest, files=left))
+                sync_folder(folder)
+            # Last: until then whoever verifies again finds the damage again.
+            self.layout.content_of(damaged).unlink(missing_ok=True)
 
     def free_bytes(self) -> int:
         """What the disk has left for this user, in the nearest folder of the library that exists."""
@@ -168,28 +171,6 @@ class Library:
         with suppress(FileNotFoundError):
             return max(file.size_bytes - self.layout.partial_of(file).stat().st_size, 0)
         return file.size_bytes
-
-    def check_space(
-        self, files: Iterable[RepoFile], min_free: int, *, keep: Collection[tuple[str, str]] | None = None
-    ) -> None:
-        """Raises LlmgwError `no_space` with the numbers when fetching would leave less than min_free bytes.
-
-        keep, if given, is what clean-up would have to keep; then the hint says what clean-up would give.
-        """
-        files = tuple(files)
-        needed, free = self.needed_bytes(files), self.free_bytes()
-        if needed == 0 or needed + min_free <= free:
-            return
-        message = (
-            f"the weights need {size_words(needed)} more and {size_words(min_free)} must stay free (weights.min_free),"
-            f" but {self.layout.root} has {size_words(free)} free"
-        )
-        hint = "make room, or set weights.dir to a larger disk"
-        if keep is not None:
-            freed = sum(removed.freed_bytes for removed in self.prune(keep, wanted=files, dry_run=True))
-            enough = "enough" if needed + min_free <= free + freed else "not enough"
-            hint = f"`llmgw ctl weights prune` would give {size_words(freed)}, {enough}; {hint}"
-        raise refused("no_space", message, hint=hint)
 
     def prune(
         self,
@@ -217,8 +198,12 @@ class Library:
             removed.append(Removed(revision.repo, revision.sha, sum(freed.values())))
             if not dry_run:
                 self._remove(revision, freed)
-        leftover_bytes = self._remove_leftovers(kept_ids, dry_run=dry_run) if leftovers else 0
+        leftover_bytes = reclaim(self._all_parts(), kept_ids, dry_run=dry_run) if leftovers else 0
         return [*removed, Removed(None, None, leftover_bytes)] if leftover_bytes else removed
+
+    def _all_parts(self) -> list[Path]:
+        folders = (self.layout.content, self.layout.partial)
+        return [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
 
     def _remove(self, revision: Snapshot, content_ids: Iterable[str]) -> None:
         folder = self.folder(revision.repo, revision.sha)
@@ -228,16 +213,3 @@ class Library:
         shutil.rmtree(doomed, ignore_errors=True)
         for content_id in content_ids:
             (self.layout.content / content_id).unlink(missing_ok=True)
-
-    def _remove_leftovers(self, kept_ids: Collection[str], *, dry_run: bool) -> int:
-        freed = 0
-        for folder in (self.layout.content, self.layout.partial):
-            for path in folder.iterdir() if folder.is_dir() else ():
-                with suppress(FileNotFoundError), path.open("rb") as handle:
-                    found = path.stat()
-                    if path.name in kept_ids or found.st_nlink > 1 or not try_lock(handle.fileno()):
-                        continue
-                    freed += found.st_blocks * 512
-                    if not dry_run:
-                        path.unlink()
-        return freed

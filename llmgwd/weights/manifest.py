@@ -37,14 +37,20 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """In one step and for good: a reader, also after a power cut, sees the old manifest or the new one."""
+    """In one step: a reader sees the old manifest or the new one, also on a full disk and after a power cut.
+
+    The new one is there for good after `sync_folder`.
+    """
     partial = folder / f"{MANIFEST}.new"
-    with partial.open("wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(manifest)))
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(folder / MANIFEST)
-    sync_folder(folder)
+    try:
+        with partial.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(manifest)))
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(folder / MANIFEST)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def sync_folder(folder: Path) -> None:
@@ -93,6 +99,7 @@ def _made_anew(layout: Layout, folder: Path, repo: str, sha: str) -> Manifest:
     log.warning("manifest damaged, made anew from the files on disk folder=%s files=%d", folder, count)
     try:
         write_manifest(folder, manifest)
+        sync_folder(folder)
     except OSError as error:
         log.error("manifest cannot be written folder=%s why=%s", folder, error.strerror)
     return manifest

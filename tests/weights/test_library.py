@@ -10,7 +10,6 @@ import pytest
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
-from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library, Removed
@@ -167,35 +166,6 @@ def test_space_counts_only_what_is_to_come(library: Library, old: Snapshot) -> N
     twin = RepoFile("copy.gguf", 10 * KIB, sha256="a" * 64)
     library.layout.partial_of(coming).write_bytes(b"x" * 4 * KIB)
     assert library.needed_bytes([*old.files, coming, twin]) == 6 * KIB
-
-
-def test_too_little_space_is_refused_with_numbers(
-    library: Library, old: Snapshot, new: Snapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Library, "free_bytes", lambda self: 40 * KIB)
-    coming = [RepoFile("m.gguf", 30 * KIB, sha256="a" * 64)]
-    library.check_space(coming, 10 * KIB)
-    library.check_space(old.files, 1 << 40)  # nothing to fetch needs no room
-    with pytest.raises(LlmgwError) as error:
-        library.check_space(coming, 20 * KIB, keep={key(new)})
-    assert error.value.status is ExitStatus.REFUSED
-    assert error.value.message == (
-        f"the weights need 30.0 KiB more and 20.0 KiB must stay free (weights.min_free), but {library.layout.root}"
-        " has 40.0 KiB free"
-    )
-    assert error.value.hint.startswith("`llmgw ctl weights prune` would give 32.0 KiB, enough; ")
-
-
-def test_what_is_wanted_is_not_counted_as_what_clean_up_gives(
-    library: Library, old: Snapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    coming = RepoFile("m.gguf", 30 * KIB, sha256="a" * 64)
-    library.layout.partial_of(coming).write_bytes(os.urandom(8 * KIB))
-    monkeypatch.setattr(Library, "free_bytes", lambda self: 0)
-    with pytest.raises(LlmgwError) as error:
-        library.check_space([coming], KIB, keep={key(old)})
-    assert "need 22.0 KiB more" in error.value.message
-    assert error.value.hint.startswith("`llmgw ctl weights prune` would give 0 bytes, not enough; ")
 
 
 def test_newest_is_what_came_last_whatever_was_touched_or_joined_since(
