@@ -35,6 +35,7 @@ class Times:
 
     def start(self) -> None:
         self.came_at = time.monotonic()
+        self.waited_s = None
 
     def wait(self) -> None:
         self.waits_since = time.monotonic()
@@ -133,11 +134,6 @@ class Ledger:
         """A request that no replica was ready for, or had room for."""
         self._tally(key).turned_away += 1
 
-    def found_no_room(self, arm: "ArmEntry", cause: "Cause", times: Times) -> None:
-        """A request that is turned away since the arm is full: to its client, that is an answer that failed."""
-        self.turned_away(arm.key)
-        self._tell_look(arm, cause, Outcome.ERROR, None, times)
-
     def outcome(self, arm: "ArmEntry", cause: "Cause", outcome: Outcome, facts: Facts | None, times: Times) -> None:
         """One request of an arm ended. Paces stay out when the client, not the engine, set them."""
         key = arm.key
@@ -163,10 +159,10 @@ class Ledger:
             times.look = self.looks.arrived(model, choice.arm.arm, ask.session, textless=textless)
 
     def dropped(self, times: Times) -> None:
-        """It ended without an outcome."""
+        """It ended, or left its arm, without an outcome; how long it waited for that arm in vain is known."""
         look, times.look = times.look, None
         if look is not None:
-            self.looks.left(look, None)
+            self.looks.left(look, times.waited_s if times.streams else None)
 
     def _tell_look(self, arm: "ArmEntry", cause: "Cause", outcome: Outcome, facts: Facts | None, times: Times) -> None:
         look = times.look

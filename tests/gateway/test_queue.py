@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, Finish, LineLength, ModelRoute
-from llmgwd.protocol.samples import Arm, Outcome
+from llmgwd.protocol.samples import Arm, LookSample, Outcome
 from llmgwd.verdict.sketch import quantile
 from tests.gateway.answers import fails, says, streams
 from tests.gateway.client import Client, Reply, ask, request
@@ -191,38 +191,30 @@ def test_those_who_wait_for_a_canary_that_is_taken_out_go_to_stable(tight_rig: R
     assert len(canary.requests) == 1
     gate.release()
     crowd.close()
+    tight_rig.daemon.wait(lambda: tight_rig.daemon.sample(name).outcomes == {Outcome.OK: 2}, "the answers of stable")
+    # Both waited, the first of them for the canary alone.
+    assert sum(tight_rig.daemon.sample(name).waited.values()) == 1
 
 
-def test_a_full_canary_turns_nobody_away_and_is_charged(tight_rig: Rig) -> None:
+def test_a_full_canary_turns_nobody_away(tight_rig: Rig) -> None:
     gate = Gated()
     name = tight_rig.serve(says("stable"), canary=gate)
     crowd = Crowd(tight_rig, name, gate)
     crowd.grow(3)
     reply = ask(tight_rig.port, CHAT, {"model": name})
-    assert (reply.status, reply.headers["x-llmgw-arm"], reply.headers["x-llmgw-rescued"]) == (200, "stable", "1")
+    assert (reply.status, reply.headers["x-llmgw-arm"]) == (200, "stable")
     gate.release(3)
     assert [crowd.read(index).headers["x-llmgw-arm"] for index in range(3)] == ["canary"] * 3
     crowd.close()
-    tight_rig.daemon.wait(lambda: judged(tight_rig, name, Arm.CANARY) == (4, 1), "the canary's failure")
+    tight_rig.daemon.await_total(name, 3)
+    tight_rig.daemon.wait(lambda: tight_rig.daemon.sample(name).stood_in == 1, "stable stood in")
     assert tight_rig.daemon.sample(name).outcomes == {}
     assert tight_rig.daemon.sample(name, apart=True).outcomes == {Outcome.OK: 1}
-    canary = tight_rig.daemon.sample(name, Arm.CANARY)
-    assert (canary.outcomes, canary.rescued) == ({Outcome.OK: 3, Outcome.ERROR: 1}, 1)
+    assert tight_rig.daemon.sample(name, Arm.CANARY).outcomes == {Outcome.OK: 3}
+    assert judged(tight_rig, name, Arm.CANARY) == (3, 0)
 
 
-def test_a_full_line_of_stable_is_a_bad_answer_of_stable(tight_rig: Rig) -> None:
-    gate = Gated()
-    name = tight_rig.serve(gate, canary=says(), share=0.001)
-    crowd = Crowd(tight_rig, name, gate)
-    crowd.grow(3)
-    assert ask(tight_rig.port, CHAT, {"model": name}).code == "queue_full"
-    gate.release(3)
-    assert [crowd.read(index).status for index in range(3)] == [200] * 3
-    crowd.close()
-    tight_rig.daemon.wait(lambda: judged(tight_rig, name, Arm.STABLE) == (4, 1), "the failure of stable")
-
-
-def test_with_both_lines_full_it_is_stable_that_says_so_and_the_canary_that_is_charged(tight_rig: Rig) -> None:
+def test_a_full_line_is_nobodys_bad_answer(tight_rig: Rig) -> None:
     gates = Gated(), Gated()
     name = tight_rig.serve(gates[0], canary=gates[1], share=50)
     crowds = [Crowd(tight_rig, name, gate) for gate in gates]
@@ -234,16 +226,19 @@ def test_with_both_lines_full_it_is_stable_that_says_so_and_the_canary_that_is_c
         gate.release(3)
         assert [crowd.read(index).status for index in range(3)] == [200] * 3
         crowd.close()
-    tight_rig.daemon.wait(
-        lambda: [judged(tight_rig, name, arm) for arm in Arm] == [(2, 2), (2, 2)], "both arms are charged alike"
-    )
+    tight_rig.daemon.wait(lambda: tight_rig.daemon.sample(name).turned_away == 4, "turned away")
+    assert [judged(tight_rig, name, arm) for arm in Arm] == [(0, 0), (0, 0)]
+
+
+def looks_of(rig: Rig, name: str, arm: Arm) -> list[LookSample]:
+    looks = [look for report in rig.daemon.distinct() for look in report.looks]
+    return [look for look in looks if (look.canary, look.arm) == (f"canary-of-{name}", arm)]
 
 
 def judged(rig: Rig, name: str, arm: Arm) -> tuple[int, int]:
     """Requests that ended in some look of the verdict, and how many of them badly."""
-    looks = [look for report in rig.daemon.distinct() for look in report.looks]
-    mine = [look for look in looks if (look.canary, look.arm) == (f"canary-of-{name}", arm)]
-    return sum(look.ended for look in mine), sum(look.bad for look in mine)
+    looks = looks_of(rig, name, arm)
+    return sum(look.ended for look in looks), sum(look.bad for look in looks)
 
 
 def test_a_rescue_does_not_go_to_the_end_of_the_line(tight_rig: Rig) -> None:
@@ -320,7 +315,7 @@ def test_one_who_waits_too_long_is_told(tmp_path: Path) -> None:
         rig.close()
 
 
-def test_one_who_waits_too_long_for_a_canary_is_rescued(tmp_path: Path) -> None:
+def test_a_wait_in_vain_is_time_without_a_first_token(tmp_path: Path) -> None:
     rig = Rig(tmp_path, "--max-in-flight", "1", "--reply-timeout", "0.6")
     try:
         beats = threading.Event()
@@ -334,15 +329,12 @@ def test_one_who_waits_too_long_for_a_canary_is_rescued(tmp_path: Path) -> None:
         with Client(rig.port) as first:
             first.send(request(CHAT, {"model": name, "stream": True}, "x-llmgw-arm: canary"))
             first.read_until(b"ping")
-            reply = ask(rig.port, CHAT, {"model": name})
-            assert (reply.status, reply.headers["x-llmgw-arm"], reply.headers["x-llmgw-rescued"]) == (
-                200,
-                "stable",
-                "1",
-            )
+            assert ask(rig.port, CHAT, {"model": name, "stream": True}).code == "queue_timeout"
         beats.set()
-        rig.daemon.wait(lambda: judged(rig, name, Arm.CANARY) == (1, 1), "the canary's failure")
-        assert judged(rig, name, Arm.STABLE) == (0, 0)
+        rig.daemon.wait(
+            lambda: sum(sum(look.ttft.values()) for look in looks_of(rig, name, Arm.CANARY)) == 1, "the wait"
+        )
+        assert judged(rig, name, Arm.CANARY) == (0, 0)
     finally:
         rig.close()
 
