@@ -36,6 +36,7 @@ def routing_table(
                     ArmRoute(canary.origin.short, _replicas(ready(canary.name))),
                     canary.look_s,
                 ),
+                fallbacks=model.fallbacks,
             )
         )
     return Routes(version, tuple(routes), key_hashes)

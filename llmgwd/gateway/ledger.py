@@ -41,6 +41,11 @@ class Times:
     def wait(self) -> None:
         self.waits_since = time.monotonic()
 
+    def ask_anew(self) -> None:
+        """Another model is asked: from here on the time is its own."""
+        self.go()
+        self.asked_at = time.monotonic()
+
     def go(self) -> None:
         """The wait is over, for now at least."""
         if self.waits_since is not None:
@@ -57,6 +62,7 @@ class _Tally:
         "completion_tokens",
         "degenerate",
         "duration",
+        "fell_back",
         "forced",
         "length_limited",
         "outcomes",
@@ -76,6 +82,7 @@ class _Tally:
         self.rescued = 0
         self.stood_in = 0
         self.turned_away = 0
+        self.fell_back = 0
         self.length_limited = 0
         self.degenerate = 0
         self.prompt_tokens = 0
@@ -100,6 +107,7 @@ class _Tally:
             rescued=self.rescued,
             stood_in=self.stood_in,
             turned_away=self.turned_away,
+            fell_back=self.fell_back,
             length_limited=self.length_limited,
             degenerate=self.degenerate,
             prompt_tokens=self.prompt_tokens,
@@ -131,6 +139,10 @@ class Ledger:
 
     def rescued(self, key: ArmKey) -> None:
         self._tally(key).rescued += 1
+
+    def fell_back(self, key: ArmKey) -> None:
+        """A request that this arm could not answer, and a fallback did."""
+        self._tally(key).fell_back += 1
 
     def turned_away(self, key: ArmKey) -> None:
         """A request that no replica was ready for, or had room for."""

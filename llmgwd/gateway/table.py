@@ -77,7 +77,7 @@ class ArmEntry:
         self.line: LineKey = (key[0], arm)
         self.replicas = replicas
         self.look_s = look_s
-        self.header = b"x-llmgw-arm: %b\r\n" % arm.value.encode()
+        self.header = b"x-llmgw-arm: %b\r\nx-llmgw-model: %b\r\n" % (arm.value.encode(), key[0].encode())
         self._turn = 0
 
     def has_room(self, limit: int, avoiding: frozenset[Replica]) -> bool:
@@ -104,12 +104,20 @@ def _in_flight(replica: Replica) -> int:
 class ModelEntry:
     """A model by any of its names."""
 
-    __slots__ = ("canary", "canary_id", "look_s", "name", "share", "share_parts", "stable")
+    __slots__ = ("canary", "canary_id", "fallbacks", "look_s", "name", "share", "share_parts", "stable")
 
-    def __init__(self, name: str, stable: ArmEntry, canary: ArmEntry | None, route: CanaryRoute | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        stable: ArmEntry,
+        canary: ArmEntry | None,
+        route: CanaryRoute | None,
+        fallbacks: tuple[str, ...] = (),
+    ) -> None:
         self.name = name
         self.stable = stable
         self.canary = canary
+        self.fallbacks = fallbacks
         self.canary_id = route.id if route is not None else ""
         self.look_s = route.look_s if route is not None else 30.0
         self.share = route.share if route is not None else 0.0
@@ -165,4 +173,4 @@ def _entry(route: ModelRoute, replica: Callable[[ReplicaRoute], Replica]) -> Mod
 
     stable = arm(Arm.STABLE, route.stable)
     canary = arm(Arm.CANARY, route.canary.arm) if route.canary is not None else None
-    return ModelEntry(route.name, stable, canary, route.canary)
+    return ModelEntry(route.name, stable, canary, route.canary, route.fallbacks)

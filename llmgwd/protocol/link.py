@@ -51,6 +51,8 @@ class ModelRoute(msgspec.Struct, frozen=True, omit_defaults=True):
     stable: ArmRoute
     aliases: tuple[str, ...] = ()
     canary: CanaryRoute | None = None
+    fallbacks: tuple[str, ...] = ()
+    """Names of the models that are asked in its place, in order, when it cannot answer."""
 
 
 class Routes(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
