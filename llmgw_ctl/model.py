@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from llmgw_ctl import canary
+from llmgw_ctl.completion import model_names
 from llmgw_ctl.failures import CommandError
 from llmgw_ctl.options import (
     AllowUnsafe,
@@ -61,6 +62,14 @@ def add(
     alias: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Another name for it; repeat it for more.")
     ] = None,
+    fallback: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A model that answers when this one cannot; repeat it for more, in order.",
+            autocompletion=model_names,
+        ),
+    ] = None,
     description: Annotated[str, typer.Option(help="A word on what it is for.", show_default=False)] = "",
     detach: Detach = False,
     quiet: Quiet = False,
@@ -76,6 +85,7 @@ def add(
         engine_args=tuple(engine_arg or ()),
         replicas=replicas,
         aliases=tuple(alias or ()),
+        fallbacks=tuple(fallback or ()),
         description=description,
     )
     with daemon(ctx) as connection:

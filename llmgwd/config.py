@@ -117,6 +117,7 @@ class DeclaredModel(Section, frozen=True):
     engine_args: tuple[str, ...] = ()
     scaling: ScalingSettings = ScalingSettings()
     aliases: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
     description: str = ""
 
 

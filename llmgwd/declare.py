@@ -4,15 +4,19 @@ import logging
 from collections.abc import Mapping
 
 import anyio.abc
+import msgspec
 
 from llmgwd.config import Settings
-from llmgwd.domain.catalog import Model, Origin, check_new_name, names
+from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError, unusable
+from llmgwd.domain.names import check_new_name, fallbacks_of, names
 from llmgwd.engines.templates import PRESETS, Engine, check_argv, find_engine
+from llmgwd.jobs.presence import forget
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import retire
 from llmgwd.jobs.upkeep import ensure_served
 from llmgwd.protocol.states import EventKind
+from llmgwd.protocol.views import EventView
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +53,7 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
     models: list[Model] = []
     for index, entry in enumerate(settings.models):
         try:
-            check_new_name(entry.name, entry.aliases, names([*others, *models]))
+            check_new_name(entry.name, entry.aliases, (), names([*others, *models]))
             find_engine(entry.engine, engines)
             if not entry.path.exists():
                 raise unusable("no_weights", f"path is {str(entry.path)!r}: there is no such file or folder")
@@ -67,7 +71,20 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
                 declared=True,
             )
         )
-    return models
+    return _with_fallbacks(models, settings)
+
+
+def _with_fallbacks(models: list[Model], settings: Settings) -> list[Model]:
+    """They fall back on each other only: what the file says must hold wherever it is read."""
+    found: list[Model] = []
+    for index, (model, entry) in enumerate(zip(models, settings.models, strict=True)):
+        try:
+            fallbacks = fallbacks_of(model.name, model.aliases, entry.fallbacks, models)
+        except LlmgwError as error:
+            why = f"{error.message}{' in this file' if error.code == 'no_such_model' else ''}"
+            raise unusable("bad_config", f"models[{index}].fallbacks: {why}") from error
+        found.append(msgspec.structs.replace(model, fallbacks=fallbacks))
+    return found
 
 
 async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.TaskGroup) -> None:
@@ -84,11 +101,10 @@ def write_down(services: Services, wanted: list[Model]) -> list[Model]:
     present = {model.name: model for model in store.models.all() if model.declared}
     gone = [model for name, model in present.items() if name not in {each.name for each in wanted}]
     changed = [model for model in wanted if present.get(model.name) != model]
-    events = []
+    events: list[EventView] = []
     with store.transaction():
         for model in gone:
-            store.models.delete(model.name)
-            events.append(services.log_event(CONFIG, EventKind.MODEL_REMOVED, model.name, before=model.origin.short))
+            events += forget(services, model, by=CONFIG)
         for model in changed:
             store.models.put(model)
             before = present[model.name].origin.short if model.name in present else ""

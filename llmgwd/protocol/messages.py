@@ -69,6 +69,8 @@ class AddModel(msgspec.Struct, frozen=True, tag=True):
     replicas: int = 1
     aliases: tuple[str, ...] = ()
     description: str = ""
+    fallbacks: tuple[str, ...] = ()
+    """Names of other models, in the order in which they are asked when it cannot answer."""
 
 
 class RemoveModel(msgspec.Struct, frozen=True, tag=True):
