@@ -97,8 +97,10 @@ class Exchange(Passage):
             if self._status >= 500 and self._goes_elsewhere(f"the engine answered {self._status}"):
                 return
             assert self._ask is not None
+            assert self._choice is not None
             assert self._replica is not None
-            reader = self._reader = reader_for(self._ask, self._replica.served_name, connection)
+            served_as = self._replica.served_as[self._choice.model.adapter]
+            reader = self._reader = reader_for(self._ask, served_as.served_name, connection)
         self._has_moved = True
         out = reader.feed(data, time.monotonic()) if data else b""
         if complete:
