@@ -22,6 +22,7 @@ from llmgw_ctl.options import (
     Quiet,
     Repo,
     Revision,
+    adapter_choice,
     at_least_one,
     weights,
 )
@@ -70,6 +71,13 @@ def add(
             autocompletion=model_names,
         ),
     ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH|ORG/REPO[@REVISION]",
+            help="A LoRA adapter, asked for as MODEL:NAME; repeat it for more. A path begins with / . or ~",
+        ),
+    ] = None,
     description: Annotated[str, typer.Option(help="A word on what it is for.", show_default=False)] = "",
     detach: Detach = False,
     quiet: Quiet = False,
@@ -86,6 +94,7 @@ def add(
         replicas=replicas,
         aliases=tuple(alias or ()),
         fallbacks=tuple(fallback or ()),
+        adapters=tuple(map(adapter_choice, adapter or ())),
         description=description,
     )
     with daemon(ctx) as connection:

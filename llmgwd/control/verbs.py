@@ -11,6 +11,7 @@ from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
 from llmgwd.domain.names import asked_for, check_new_name, fallbacks_of, names
 from llmgwd.domain.plan import Progress, check_plan, given_by_hand, resumed
+from llmgwd.engines.adapters import find_template
 from llmgwd.engines.templates import find_engine
 from llmgwd.jobs.acquire import check_choice, no_repository
 from llmgwd.jobs.canary import plan_of
@@ -41,7 +42,10 @@ class Verbs:
             raise unusable(
                 "no_weights", f"where do {request.name}'s weights come from? give --repo ORG/REPO or --path FILE"
             )
-        check_new_name(request.name, request.aliases, (), self._taken())
+        adapters = tuple(adapter.name for adapter in request.adapters)
+        check_new_name(request.name, request.aliases, adapters, self._taken())
+        if adapters:
+            find_template(request.engine, self.services.engines)
         fallbacks_of(request.name, request.aliases, request.fallbacks, self.services.store.models.all())
         return self._start(JobKind.ADD, request.name, by, request)
 
@@ -243,7 +247,8 @@ class Verbs:
         for job in self.services.store.jobs.unfinished():
             if job.kind is JobKind.ADD:
                 adding = msgspec.msgpack.decode(job.args, type=m.AddModel)
-                taken |= {*asked_for(adding.name, adding.aliases, ())}
+                adapters = (adapter.name for adapter in adding.adapters)
+                taken |= {*asked_for(adding.name, adding.aliases, adapters)}
         return taken
 
 

@@ -54,6 +54,13 @@ class Origin(msgspec.Struct, frozen=True):
         return (*revision, ("", self.content)) if self.content else revision
 
 
+class Adapter(msgspec.Struct, frozen=True):
+    """A LoRA adapter of a model, which clients ask for as `MODEL:NAME`."""
+
+    name: str
+    origin: Origin
+
+
 class Model(msgspec.Struct, frozen=True):
     """One row of the catalog."""
 
@@ -71,6 +78,7 @@ class Model(msgspec.Struct, frozen=True):
     declared: bool = False
     """Written in the configuration, and changed only there."""
     canary_of: str | None = None
+    adapters: tuple[Adapter, ...] = ()
 
     @property
     def served_name(self) -> str:

@@ -28,7 +28,7 @@ def check_new_name(name: str, aliases: Sequence[str], adapters: Sequence[str], t
         if each.endswith(CANARY_SUFFIX):
             raise unusable("reserved_name", f"{each} is reserved: names ending in {CANARY_SUFFIX} belong to canaries")
         if each in taken:
-            raise refused("name_taken", f"there is already a model or alias {each}")
+            raise refused("name_taken", f"there is already a model, alias or adapter {each}")
     if len(set(new)) != len(new):
         raise unusable("name_twice", f"{name}, its aliases and its adapters must all differ")
 
@@ -49,9 +49,13 @@ def asked_for(name: str, aliases: Iterable[str], adapters: Iterable[str]) -> tup
     return (*own, *(f"{each}:{adapter}" for adapter in adapters for each in own))
 
 
+def _asked_for(model: Model) -> tuple[str, ...]:
+    return asked_for(model.name, model.aliases, (adapter.name for adapter in model.adapters))
+
+
 def names(models: Iterable[Model]) -> set[str]:
     """All that clients may ask for of these."""
-    return {each for model in models for each in asked_for(model.name, model.aliases, ())}
+    return {each for model in models for each in _asked_for(model)}
 
 
 def fallbacks_of(

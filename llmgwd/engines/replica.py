@@ -13,6 +13,7 @@ import msgspec
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord
+from llmgwd.engines.adapters import AdapterOnDisk, adapter_words
 from llmgwd.engines.templates import Engine, slots
 from llmgwd.process import Process
 from llmgwd.protocol.states import ReplicaState
@@ -30,6 +31,7 @@ class ReplicaSpec:
     engine_args: tuple[str, ...]
     lost_env: str = ""
     """Digest of the engine's environment, where that is not known: no engine of the configuration has it any more."""
+    adapters: tuple[AdapterOnDisk, ...] = ()
 
     @property
     def slots(self) -> int | None:
@@ -43,7 +45,8 @@ class ReplicaSpec:
     @property
     def _runs(self) -> tuple[object, ...]:
         env = self.lost_env or digest(self.engine.env)
-        return self.served_name, self.origin, self.path, self.engine.argv, env, self.engine_args
+        adapters = adapter_words(self.engine, self.served_name, self.adapters)
+        return self.served_name, self.origin, self.path, self.engine.argv, env, adapters, self.engine_args
 
 
 @dataclass

@@ -49,20 +49,20 @@ async def repository(run: Run) -> str:
     repo = request.weights.repo or (model.origin.repo if model else None)
     if repo is None:
         raise no_repository(request.name)
-    found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
+    found = await run.in_thread(partial(snapshot, run, repo, request.weights.revision))
     chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, found, request.weights, model)))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
-    run.note(snapshot=chosen, origin=_origin(chosen))
+    run.note(snapshot=chosen, origin=origin_of(chosen))
     return detail
 
 
-def _snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
+def snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
     if is_offline():
         return find_on_disk(run.services.library, repo, revision)
     return run.services.hub.snapshot(repo, revision, cancelled=run.cancel_flag, notice=run.notice_from_thread)
 
 
-def _origin(chosen: Snapshot) -> Origin:
+def origin_of(chosen: Snapshot) -> Origin:
     return Origin(
         repo=chosen.repo,
         revision=chosen.sha,
@@ -91,7 +91,7 @@ def _choose(snapshot: Snapshot, wanted: WeightsChoice, model: Model | None) -> t
 
 async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
     """The step's detail. Raises as `_check_worthwhile`."""
-    services, coming = run.services, _origin(chosen)
+    services, coming = run.services, origin_of(chosen)
     served = await _with_contents(run, model.origin)
     _check_worthwhile(run, model, served, coming)
     look = partial(coming_traits, services.hub, services.library.layout, chosen, chosen.files, run.cancel_flag)
@@ -127,7 +127,7 @@ async def _with_contents(run: Run, origin: Origin) -> Origin:
         return origin
     known = run.services.library.recorded(origin.repo, origin.revision)
     if known is None:
-        known = await run.in_thread(partial(_snapshot, run, origin.repo, origin.revision))
+        known = await run.in_thread(partial(snapshot, run, origin.repo, origin.revision))
     return msgspec.structs.replace(origin, contents=tuple(file for file in known.files if file.path in origin.files))
 
 

@@ -2,7 +2,8 @@
 
 from llmgwd.domain.catalog import Model, without_fallback
 from llmgwd.domain.names import check_new_name, fallbacks_of, names
-from llmgwd.jobs.acquire import asked, checksums, repository, weights
+from llmgwd.jobs.acquire import asked
+from llmgwd.jobs.adapters import checksums, repository, weights
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.services import Services
@@ -20,7 +21,8 @@ async def catalog_add(run: Run) -> str:
     services = run.services
     if not run.job.written:
         others = services.store.models.all()
-        check_new_name(request.name, request.aliases, (), names(others))
+        adapters = tuple(adapter.name for adapter in request.adapters)
+        check_new_name(request.name, request.aliases, adapters, names(others))
         row = Model(
             name=request.name,
             origin=run.origin,
@@ -30,6 +32,7 @@ async def catalog_add(run: Run) -> str:
             aliases=request.aliases,
             fallbacks=fallbacks_of(request.name, request.aliases, request.fallbacks, others),
             description=request.description,
+            adapters=run.job.adapters,
         )
         with run.writing(written=True):
             services.store.models.put(row)
