@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from llmgwd.domain.catalog import Model, Origin, candidate, moved, moved_back, no_such_model, without_fallback
+from llmgwd.domain.catalog import Adapter, Model, Origin, candidate, moved, moved_back, no_such_model, without_fallback
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.protocol.exit_status import ExitStatus
 
@@ -15,6 +15,7 @@ CHAT = Model(
     replicas=3,
     aliases=("gpt",),
     fallbacks=("base",),
+    adapters=(Adapter("legal", OLD),),
     description="for everyone",
     previous=Origin(path="/old.gguf"),
 )
@@ -29,6 +30,7 @@ def test_the_candidate_is_the_model_in_everything_but_its_weights() -> None:
         replicas=1,
         aliases=(),
         fallbacks=(),
+        adapters=(),
         description="canary of chat at bbbbbbb",
         canary_of="chat",
     )
@@ -45,6 +47,7 @@ def test_moving_keeps_what_was_left_and_moving_back_returns_to_it() -> None:
     back = moved_back(there)
     assert (back.origin, back.previous, back.engine_args) == (OLD, NEW, CHAT.engine_args)
     assert (back.aliases, back.replicas) == (CHAT.aliases, CHAT.replicas)
+    assert (back.fallbacks, back.adapters) == (CHAT.fallbacks, CHAT.adapters)
 
 
 def test_there_is_no_way_back_without_previous_weights() -> None:

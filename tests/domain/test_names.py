@@ -2,7 +2,7 @@
 
 import pytest
 
-from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.catalog import Adapter, Model, Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.names import asked_for, check_new_name, fallbacks_of, names
 from llmgwd.protocol.exit_status import ExitStatus
@@ -88,7 +88,8 @@ def test_an_adapter_is_asked_for_under_each_of_its_models_names() -> None:
 
 
 def test_names_and_aliases_are_one_set() -> None:
-    assert names([Model("chat", HERE, aliases=("gpt",)), Model("b", HERE)]) == {"chat", "gpt", "b"}
+    adapted = Model("chat", HERE, aliases=("gpt",), adapters=(Adapter("legal", HERE),))
+    assert names([adapted, Model("b", HERE)]) == {"chat", "gpt", "chat:legal", "gpt:legal", "b"}
 
 
 CATALOG = [
