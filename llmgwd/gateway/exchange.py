@@ -210,7 +210,7 @@ class Exchange(Passage):
         self._given_up = (*self._given_up, self._choice.model.name)
         self._rescued_from = None
         self._forget_attempt()
-        self._times.ask_anew()
+        self._times.go()
         self._choice = fallback
         try:
             self._attempt(Place.NEW)

@@ -41,11 +41,6 @@ class Times:
     def wait(self) -> None:
         self.waits_since = time.monotonic()
 
-    def ask_anew(self) -> None:
-        """Another model is asked: from here on the time is its own."""
-        self.go()
-        self.asked_at = time.monotonic()
-
     def go(self) -> None:
         """The wait is over, for now at least."""
         if self.waits_since is not None:
