@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 
-.PHONY: setup demo test check completions bench-cli bench-fetch bench-gateway bench-verdict soak chaos clean
+.PHONY: setup demo test check completions bench-cli bench-fetch bench-gateway bench-verdict soak chaos steady clean
 
 setup: $(STAMP)
 
@@ -44,7 +44,7 @@ bench-verdict: setup
 	$(BIN)/python -m bench.verdict null --scenario identical --trials 60 --baselines
 	$(BIN)/python -m bench.verdict null --scenario ttft --trials 100
 	$(BIN)/python -m bench.verdict bad --trials 100 --baselines
-	$(BIN)/python -m bench.verdict odd --trials 30
+	$(BIN)/python -m bench.verdict odd --trials 30 --bare
 	$(BIN)/python -m bench.verdict.floor
 	$(BIN)/python -m bench.verdict.speed
 
@@ -55,6 +55,10 @@ soak: setup
 # Kills daemon, gateway workers and replicas at every point of every job while clients ask; takes about ten minutes.
 chaos: setup
 	$(BIN)/python -m tests.chaos
+
+# 10,000 requests at 50 a second through every verb, reloads and restarts, of which none may fail; takes four minutes.
+steady: setup
+	$(BIN)/python -m tests.chaos --steady
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -23,18 +23,26 @@ from llmgwd.protocol.messages import (
     Hello,
     JobChanged,
     Jobs,
+    ListUpdates,
     Reply,
     Request,
     Started,
+    UpdateChecked,
+    Updates,
+    Verified,
+    VerifyProgress,
+    VerifyWeights,
     WatchCanary,
     WatchJob,
 )
-from llmgwd.protocol.views import CanaryView, JobView
+from llmgwd.protocol.views import CanaryView, JobView, UpdateView
 
 HELLO_S = 5.0
 LISTING_S = 30.0
 # A verb answers when it has taken effect; an abort drains the canary first, for as long as the daemon is told to.
 VERB_S = 900.0
+# The hub is asked for each model, and the daemon gives each a minute.
+UPDATE_S = 90.0
 READ_BYTES = 64 * 1024
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -100,6 +108,24 @@ class Connection:
         if not isinstance(reply, Canaries) or len(reply.canaries) != 1:
             raise _unexpected(reply, Canaries)
         yield reply.canaries[0]
+
+    def updates(self, name: str | None) -> Iterator[UpdateView | Updates]:
+        """What is newer for each model as it is known, then all of them."""
+        self._send(ListUpdates(name, follow=True))
+        while isinstance(reply := self._receive(UPDATE_S), UpdateChecked):
+            yield reply.update
+        if not isinstance(reply, Updates):
+            raise _unexpected(reply, Updates)
+        yield reply
+
+    def verify_weights(self, of: str | None, *, repair: bool) -> Iterator[VerifyProgress | Verified]:
+        """How far it is, then what was found."""
+        self._send(VerifyWeights(of, repair))
+        while isinstance(reply := self._receive(UPDATE_S), VerifyProgress):
+            yield reply
+        if not isinstance(reply, Verified):
+            raise _unexpected(reply, Verified)
+        yield reply
 
     def _send(self, message: Request | Hello) -> None:
         try:

@@ -55,7 +55,8 @@ class Lines(Silence):
         state = (canary.phase, canary.share, canary.verdict.state)
         if state != self._canary:
             phase, verdict = canary.phase.replace("_", " "), canary.verdict
-            note(f"{canary.name}: {phase} at {percent(canary.share)}, {verdict.state}: {verdict.sentence}")
+            said = verdict.sentence.removeprefix(f"{verdict.state} ")
+            note(f"{canary.name}: {phase} at {percent(canary.share)}, {verdict.state}: {said}")
         self._canary = state
 
 

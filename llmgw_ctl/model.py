@@ -1,6 +1,7 @@
 """`llmgw ctl model …`: the catalog."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -26,7 +27,7 @@ from llmgw_ctl.options import (
     at_least_one,
     weights,
 )
-from llmgw_ctl.output import document
+from llmgw_ctl.output import document, note
 from llmgw_ctl.session import daemon
 from llmgw_ctl.verbs import Manner, carry_out
 from llmgwd.protocol.exit_status import ExitStatus
@@ -34,7 +35,6 @@ from llmgwd.protocol.messages import (
     AddModel,
     FindLogs,
     ListModels,
-    ListUpdates,
     Logs,
     Models,
     RemoveModel,
@@ -43,6 +43,7 @@ from llmgwd.protocol.messages import (
     Update,
     Updates,
 )
+from llmgwd.protocol.views import UpdateView
 
 app = typer.Typer(no_args_is_help=True, help="Models: what is served, from which weights, and their canaries.")
 
@@ -118,8 +119,13 @@ def list_models(ctx: typer.Context, json: Json = False) -> None:
 @app.command()
 def updates(ctx: typer.Context, name: AnyName = None, json: Json = False) -> None:
     """Ask the hub what is newer than what the models serve."""
+    found: Sequence[UpdateView] = ()
     with daemon(ctx) as connection:
-        found = connection.ask(ListUpdates(name), Updates).updates
+        for answer in connection.updates(name):
+            if isinstance(answer, Updates):
+                found = answer.updates
+            elif name is None and not json:
+                note(f"{answer.model}: {answer.summary}")
     if json:
         document(found)
         return

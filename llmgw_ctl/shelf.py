@@ -4,10 +4,12 @@ from typing import Annotated
 
 import typer
 
+from llmgw_ctl.failures import CommandError
 from llmgw_ctl.options import Json
-from llmgw_ctl.output import document
+from llmgw_ctl.output import document, note, result
 from llmgw_ctl.session import daemon
-from llmgwd.protocol.messages import ListWeights, Pruned, PruneWeights, Weights
+from llmgwd.protocol.messages import ListWeights, Pruned, PruneWeights, Verified, Weights
+from llmgwd.protocol.views import VerifiedView
 
 app = typer.Typer(no_args_is_help=True, help="Weights on disk: what they take, who needs them, making room.")
 
@@ -42,3 +44,43 @@ def prune(
     from llmgw_ctl.render.weights import pruned_list
 
     draw(pruned_list(pruned))
+
+
+@app.command()
+def verify(
+    ctx: typer.Context,
+    of: Annotated[
+        str | None, typer.Argument(metavar="[NAME|REVISION]", help="A model, or a commit's first digits; else all.")
+    ] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Fetch again what is damaged, and only that.")] = False,
+    json: Json = False,
+) -> None:
+    """Hash the weights on disk again and say what is damaged."""
+    from llmgw_ctl.render.words import short, size
+
+    found: list[VerifiedView] = []
+    with daemon(ctx) as connection:
+        for answer in connection.verify_weights(of, repair=repair):
+            if isinstance(answer, Verified):
+                found = list(answer.revisions)
+            elif not json:
+                done, total = answer.progress.done, answer.progress.total or 0
+                note(f"{answer.repo} {short(answer.revision)}: {size(done)} of {size(total)}")
+    if json:
+        document(found)
+    else:
+        for each in found:
+            words = "; ".join(word for word in (each.damage, each.verified) if word)
+            result(f"{each.repo} {short(each.revision)}: {words}")
+    if damaged := [each for each in found if each.damage and not each.repaired]:
+        raise _damaged(damaged, len(found))
+
+
+def _damaged(damaged: list[VerifiedView], of_all: int) -> CommandError:
+    served = sorted({name for each in damaged for name in each.used_by})
+    from_it = f", of {', '.join(served)}" if served else ""
+    hint = "fetch again what is damaged with `llmgw ctl weights verify --repair`"
+    restart = "; what runs read the old file: start it again then" if served else ""
+    error = CommandError(f"{len(damaged)} of {of_all} revisions damaged{from_it}", hint + restart, code="damaged")
+    error.documented = True
+    return error

@@ -1,29 +1,21 @@
-"""The daemon: its parts wired together, brought up, reloaded and taken down."""
+"""The daemon: its parts brought up in order, reloaded and taken down."""
 
 import fcntl
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO
 
 import anyio
 import anyio.abc
 
 from llmgwd import process
-from llmgwd.admin import admin_app, bind, serve_admin
+from llmgwd.admin import admin_app, serve_admin
 from llmgwd.config import Settings, read_settings
-from llmgwd.control.answers import Answers
-from llmgwd.control.server import ControlServer, clear
-from llmgwd.control.verbs import Verbs
-from llmgwd.dataplane.bench import Bench
-from llmgwd.dataplane.dataplane import Dataplane, read_keys
-from llmgwd.dataplane.link import Link
-from llmgwd.dataplane.tally import Tally
-from llmgwd.dataplane.totals import Totals
-from llmgwd.dataplane.workers import START_TIMEOUT_S, Workers
+from llmgwd.control.server import clear
+from llmgwd.dataplane.dataplane import read_keys
+from llmgwd.dataplane.workers import START_TIMEOUT_S
 from llmgwd.declare import (
     check_engines_kept,
     declare,
@@ -34,41 +26,22 @@ from llmgwd.declare import (
 )
 from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.engines.fleet import Fleet
 from llmgwd.jobs.clean_up import keep_clean
-from llmgwd.jobs.feed import Feed
-from llmgwd.jobs.recipes import RECIPES
 from llmgwd.jobs.runner import Runner
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.upkeep import go_on
 from llmgwd.leftovers import end_left
-from llmgwd.metrics import Metrics
-from llmgwd.notify import Notifier
-from llmgwd.private import make_private
-from llmgwd.protocol.socket_path import checked
+from llmgwd.parts import Parts, hub, wire
 from llmgwd.store.backup import keep_backed_up
 from llmgwd.store.database import StoreError
 from llmgwd.store.patient import PatientProcesses
-from llmgwd.store.store import Store
 from llmgwd.updates import keep_checking
 from llmgwd.watch import finish_removals, watch
-from llmgwd.weights.hub import Hub
-from llmgwd.weights.library import Library
-from llmgwd.weights.token import TokenSource
 
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
 KEEP_ON_PAUSE_S = 1.0
-
-
-class _Up(NamedTuple):
-    """The parts that a reload or a stop goes through."""
-
-    services: Services
-    runner: Runner
-    workers: Workers
-    control: ControlServer
 
 
 class Daemon:
@@ -91,7 +64,7 @@ class Daemon:
         self._config = config
         self._socket = socket
         self._state = state
-        self._up: _Up | None = None
+        self._up: Parts | None = None
         """What there is to stop."""
         self._owns_state = False
         """Whether what runs from this state folder is no other daemon's."""
@@ -132,71 +105,55 @@ class Daemon:
 
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
         """In this order: what can be refused, what is found, what is ended, what is started."""
-        settings = self._settings
-        engines = engines_of(settings)
-        link_path = checked(self._state / "gateway.sock")
         clear(self._socket)
         self._lock = _lock(self._state)
         self._owns_state = True
-        logs = self._state / "logs"
-        make_private(logs)
-        database = self._state / "llmgw.db"
-        store = Store(database)
-        records = self._records = PatientProcesses(store.processes)
-        wanted = declared_models(settings, engines, [each for each in store.models.all() if not each.declared])
-        keys = read_keys(settings.gateway.api_keys_file)
-        admin_socket = bind(settings.admin.listen)
-        tally = Tally(store.canaries)
-        totals = Totals(anyio.current_time)
-        # What each is given of a later one is called in no case before all are there.
-        link = Link(link_path, lambda report: dataplane.take(report), totals, lambda *it: workers.take_listeners(*it))
-        workers = Workers(settings.gateway, link_path, self._state, records, version("llmgw"), link.forget)
-        notifier = Notifier(lambda: self._settings.notify)
-        fleet = Fleet(self._state, tasks, records, lambda: dataplane.wish(), link.heard_at)
-        dataplane = Dataplane(store, fleet, link, workers, tally, Bench(store.canaries))
-        dataplane.key_hashes = keys
-        services = Services(
-            settings=settings,
-            engines=engines,
-            store=store,
-            hub=_hub(settings),
-            library=Library(settings.weights.dir or self._state / "weights"),
-            fleet=fleet,
-            dataplane=dataplane,
-            feed=Feed(),
-            state_folder=self._state,
-            notify=notifier.take,
-        )
-        runner = self._runner_type(services, RECIPES, tasks)
-        verbs = Verbs(services, runner)
-        answers = Answers(services, verbs, version("llmgw"), os.getpid(), services.now())
-        control = ControlServer(self._socket, answers, f"llmgwd {version('llmgw')}")
-        await control.listen()
-        tasks.start_soon(control.serve)
-        found = {each.id for each in workers.adopt(link)} | {each.id for each in await fleet.adopt(engines.values())}
-        workers.check_address()
-        await tasks.start(link.serve)
+        parts = wire(self._settings, self._socket, self._state, tasks, self._runner_type)
+        self._records = parts.records
+        await parts.control.listen()
+        tasks.start_soon(parts.control.serve)
+        found = await self._find(parts)
+        await end_left(self._state, parts.records, STOP_GRACE_S, keep=found)
+        self._begin_upkeep(parts)
+        await self._declare(parts.services, parts.wanted)
+        await self._wait_for_gateway(parts)
+        self._begin_jobs(parts)
+        tasks.start_soon(serve_admin, parts.admin_socket, admin_app(parts.answers.status, parts.metrics.page))
+        parts.control.open()
+
+    async def _find(self, parts: Parts) -> set[str]:
+        """The ids of what runs from an earlier life. Afterwards nothing refuses the start any more."""
+        services = parts.services
+        found = {each.id for each in parts.workers.adopt(parts.link)}
+        found |= {each.id for each in await services.fleet.adopt(services.engines.values())}
+        parts.workers.check_address()
+        await self._tasks.start(parts.link.serve)
         self._found = found
-        self._up = _Up(services, runner, workers, control)
-        fleet.take_up()
-        await end_left(self._state, records, STOP_GRACE_S, keep=found)
-        workers.start(tasks, link)
-        tasks.start_soon(_keep_on, records.keep_written)
-        tasks.start_soon(_keep_on, dataplane.fulfil_wishes)
-        tasks.start_soon(_keep_on, dataplane.keep_saved)
-        tasks.start_soon(_keep_on, notifier.deliver)
-        tasks.start_soon(_keep_on, partial(keep_clean, services))
-        tasks.start_soon(_keep_on, partial(keep_backed_up, database))
-        go_on(services, tasks)
-        await self._declare(services, wanted)
-        await self._wait_for_gateway(link, workers)
-        runner.resume()
-        tasks.start_soon(finish_removals, services)
-        tasks.start_soon(_keep_on, partial(watch, services, verbs))
-        tasks.start_soon(_keep_on, partial(keep_checking, services))
-        app = admin_app(answers.status, Metrics(totals, link).page)
-        tasks.start_soon(serve_admin, admin_socket, app)
-        control.open()
+        self._up = parts
+        services.fleet.take_up()
+        return found
+
+    def _begin_upkeep(self, parts: Parts) -> None:
+        """Begins what goes on for as long as the daemon lives."""
+        services = parts.services
+        parts.workers.start(self._tasks, parts.link)
+        for loop in (
+            parts.records.keep_written,
+            services.dataplane.fulfil_wishes,
+            services.dataplane.keep_saved,
+            parts.notifier.deliver,
+            partial(keep_clean, services),
+            partial(keep_backed_up, parts.database),
+        ):
+            self._tasks.start_soon(_keep_on, loop)
+        go_on(services, self._tasks)
+
+    def _begin_jobs(self, parts: Parts) -> None:
+        """Begins what changes models: they are served, and the gateway follows."""
+        parts.runner.resume()
+        self._tasks.start_soon(finish_removals, parts.services)
+        self._tasks.start_soon(_keep_on, partial(watch, parts.services, parts.verbs))
+        self._tasks.start_soon(_keep_on, partial(keep_checking, parts.services))
 
     async def _declare(self, services: Services, wanted: list[Model]) -> None:
         try:
@@ -225,7 +182,7 @@ class Daemon:
                 return
             self._settings = up.services.settings = settings
             up.services.engines = engines
-            up.services.hub = _hub(settings)
+            up.services.hub = hub(settings)
             up.services.dataplane.key_hashes = keys
             await serve_declared(up.services, wanted, gone, self._tasks)
             log.info("configuration reloaded path=%s", self._config)
@@ -236,10 +193,9 @@ class Daemon:
         up = await self._down()
         if up is not None:
             drain_s = self._settings.gateway.drain
-            link = up.services.dataplane.link
             up.workers.close_address()
-            told = {each.pid for each in link.workers}
-            await link.finish(drain_s)
+            told = {each.pid for each in up.link.workers}
+            await up.link.finish(drain_s)
             await up.workers.wait_ended(drain_s + STOP_GRACE_S, told)
             await up.services.fleet.stop_all()
             up.services.dataplane.save()
@@ -250,10 +206,10 @@ class Daemon:
         up = await self._down()
         if up is not None:
             # What is taken after the samples are saved would be lost: workers keep it for the next life.
-            up.services.dataplane.link.close()
+            up.link.close()
             up.services.dataplane.save()
 
-    async def _down(self) -> _Up | None:
+    async def _down(self) -> Parts | None:
         """Ends the start, if it goes on, and then all that begins anything; what there is to end after that."""
         self._starting.cancel()
         await self._start_is_over.wait()
@@ -279,10 +235,10 @@ class Daemon:
         else:
             await end_left(self._state, self._records, STOP_GRACE_S, keep)
 
-    async def _wait_for_gateway(self, link: Link, workers: Workers) -> None:
+    async def _wait_for_gateway(self, parts: Parts) -> None:
         try:
             with anyio.fail_after(START_TIMEOUT_S):
-                await link.connected(self._settings.gateway.workers, workers.replaced_pids)
+                await parts.link.connected(self._settings.gateway.workers, parts.workers.replaced_pids)
         except TimeoutError:
             said = process.last_words(self._state / "logs" / "gateway.log")
             raise LlmgwError("no_gateway", f"the gateway did not start within {START_TIMEOUT_S:g} s: {said}") from None
@@ -313,10 +269,6 @@ def _check_reloadable(old: Settings, new: Settings) -> None:
     for name, (before, after) in fixed.items():
         if before != after:
             raise LlmgwError("needs_restart", f"{name} went from {before} to {after}, which takes a restart")
-
-
-def _hub(settings: Settings) -> Hub:
-    return Hub(settings.hub.endpoint, TokenSource(settings.hub.token_file))
 
 
 def _lock(state: Path) -> IO[str]:

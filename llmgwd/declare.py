@@ -19,6 +19,7 @@ from llmgwd.jobs.upkeep import ensure_served
 from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import EventView
 from llmgwd.weights.adapters import find_local_adapter
+from llmgwd.weights.local import find_local
 
 log = logging.getLogger(__name__)
 
@@ -65,12 +66,13 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
             if not entry.path.exists():
                 raise unusable("no_weights", f"path is {str(entry.path)!r}: there is no such file or folder")
             adapters = _adapters(entry, engines)
+            weights = find_local(entry.path.absolute())
         except LlmgwError as error:
             raise unusable("bad_config", f"models[{index}]: {error.message}") from error
         models.append(
             Model(
                 name=entry.name,
-                origin=Origin(path=str(entry.path)),
+                origin=Origin(path=weights.path, files=weights.files, size_bytes=weights.size_bytes),
                 engine=entry.engine,
                 engine_args=entry.engine_args,
                 replicas=entry.scaling.min,

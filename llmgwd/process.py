@@ -60,6 +60,7 @@ class Process:
     """One that leads a group of its own: a child of this daemon, or one that an earlier life of it started.
 
     It is held by a pidfd where the system has them, so that no signal can reach a later process with the same pid.
+    Only the event loop's thread uses that descriptor: another could use its number after it was closed.
     """
 
     def __init__(
@@ -77,6 +78,9 @@ class Process:
         self._popen = popen
         self._pidfd = None if has_ended else _pidfd(pid)
         self._leads = has_ended or popen is not None or _leads(pid)
+        self._ending = anyio.Lock()
+        self._is_gone = False
+        """Whether `end` has seen that nothing is left."""
 
     @property
     def returncode(self) -> int | None:
@@ -108,8 +112,14 @@ class Process:
         """Ends all of it, which may be what its leader left behind. Whether it is gone, its memory with it.
 
         TERM to the group, up to `grace_s` for the leader to end, then KILL for it and for all that is left: of its
-        group, of its session, and what has left both and still bears its mark.
+        group, of its session, and what has left both and still bears its mark. Who asks meanwhile waits for that.
         """
+        # Two at once would send signals and scan the system side by side, one of them by what the other has let go.
+        async with self._ending:
+            self._is_gone = self._is_gone or await self._end(grace_s)
+            return self._is_gone
+
+    async def _end(self, grace_s: float) -> bool:
         if self.is_running:
             self._signal(signal.SIGTERM)
             with anyio.move_on_after(grace_s):
@@ -123,11 +133,15 @@ class Process:
             return True
         return False
 
+    def members(self) -> dict[int, str]:
+        """By pid, the identities of all of it that runs; looks at every process there is."""
+        found = {each.pid: each.identity for each in marked(self._mark.state) if each.child == self._mark.child}
+        # A child may have lost its mark: one that gives itself a title writes it over its environment.
+        return found | {pid: name for pid in psutil.pids() if self._is_led(pid) and (name := identity(pid)) is not None}
+
     def _kill_rest(self) -> bool:
         """Sends KILL to what is left of it, each by itself; whether there was anything."""
-        rest = {each.pid: each.identity for each in marked(self._mark.state) if each.child == self._mark.child}
-        # A child may have lost its mark: one that gives itself a title writes it over its environment.
-        rest |= {pid: name for pid in psutil.pids() if self._is_led(pid) and (name := identity(pid)) is not None}
+        rest = self.members()
         for pid, name in rest.items():
             left = find(pid, name, self._mark)
             # Looked at again while it is held: the pid may have become another's.

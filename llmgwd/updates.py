@@ -2,21 +2,29 @@
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import anyio
+from anyio.streams.memory import MemoryObjectSendStream
 
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot, compare
+from llmgwd.jobs.acquire import what_is_served
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import UpdateView
 from llmgwd.weights.choice import choose
 from llmgwd.weights.progress import Cancelled
+from llmgwd.weights.small_files import read_small
 
 log = logging.getLogger(__name__)
+
+CHECKS_AT_ONCE = 8
+CHECK_WITHIN_S = 60.0
+"""A hub that hangs is tried again for longer; who asks is not to wait for that."""
 
 
 async def check(services: Services, model: Model) -> UpdateView:
@@ -26,7 +34,7 @@ async def check(services: Services, model: Model) -> UpdateView:
         return UpdateView(model.name, None, None, None, newer=False, summary="local weights: there is no repository")
     try:
         ask = partial(services.hub.snapshot, origin.repo, cancelled=services.stopping)
-        found = await anyio.to_thread.run_sync(ask)
+        found = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)
         latest = found.sha
         newer, summary = await _newer(services, model, found)
     except Cancelled:
@@ -36,12 +44,50 @@ async def check(services: Services, model: Model) -> UpdateView:
     return UpdateView(model.name, origin.repo, origin.revision, latest, newer=newer, summary=summary)
 
 
+async def check_all(
+    services: Services, models: Sequence[Model], found: MemoryObjectSendStream[UpdateView] | None = None
+) -> list[UpdateView]:
+    """As `check` of each, in this order, a few at a time and none for longer than CHECK_WITHIN_S; found is told of each
+    as it comes, and closed.
+    """
+    views, room = dict[str, UpdateView](), anyio.CapacityLimiter(CHECKS_AT_ONCE)
+
+    async def ask(model: Model) -> None:
+        async with room:
+            with anyio.move_on_after(CHECK_WITHIN_S) as limit:
+                views[model.name] = await _check_or_say(services, model)
+        if limit.cancelled_caught:
+            views[model.name] = _no_answer(model, f"the hub has not answered within {CHECK_WITHIN_S:g} s")
+        if found is not None:
+            await found.send(views[model.name])
+
+    async with found if found is not None else nullcontext(), anyio.create_task_group() as tasks:
+        for model in models:
+            tasks.start_soon(ask, model)
+    return [views[model.name] for model in models]
+
+
+async def _check_or_say(services: Services, model: Model) -> UpdateView:
+    try:
+        return await check(services, model)
+    except Exception as error:
+        log.exception("hub check failed unexpectedly model=%s", model.name)
+        return _no_answer(model, f"{type(error).__name__}: {error}")
+
+
+def _no_answer(model: Model, why: str) -> UpdateView:
+    return UpdateView(model.name, model.origin.repo, model.origin.revision, None, newer=False, summary=why)
+
+
 async def _newer(services: Services, model: Model, found: Snapshot) -> tuple[bool, str]:
     """Whether an update would change anything, and what. Raises LlmgwError when it would be refused."""
     if found.sha == model.origin.revision:
         return False, "nothing newer"
     # The unsafe are allowed: an update says what it refuses, and here nothing is fetched.
-    chosen = await anyio.to_thread.run_sync(partial(choose, found.files, like=model.origin.files, allow_unsafe=True))
+    read = partial(read_small, services.hub, services.library.layout, found, cancelled=services.stopping)
+    like, like_quant = what_is_served(model.origin)
+    look = partial(choose, found.files, read, like=like, like_quant=like_quant, allow_unsafe=True)
+    chosen = await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
     changes = compare(_contents(services, model.origin), chosen)
     why = services.store.canaries.why_rejected(model.name, Origin(repo=found.repo, revision=found.sha, contents=chosen))
     if changes.touch_content and why:

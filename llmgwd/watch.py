@@ -1,9 +1,11 @@
 """The watch loop: looks at every canary, takes out the one that serves worse, and carries out its plan (K11)."""
 
 import logging
+from collections.abc import Collection
 from typing import Protocol
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from llmgwd.domain.canary import Canary
@@ -32,24 +34,31 @@ class Door(Protocol):
 
 
 async def watch(services: Services, door: Door) -> None:
-    """Looks every `canary.every`, and at once after a canary's bad answer, until cancelled."""
+    """Looks at all of them every `canary.every`, and at one at once after its bad answer, until cancelled."""
     acted_on: set[str] = set()
+    looked_at = anyio.current_time()
     async with anyio.create_task_group() as tasks:
         while True:
-            with anyio.move_on_after(services.settings.canary.every):
-                await services.dataplane.suspicion.wait()
-            services.dataplane.suspicion = anyio.Event()
-            for canary in look(services):
+            with anyio.move_on_at(looked_at + services.settings.canary.every):
+                await services.dataplane.suspicion.arisen()
+            suspects, now = services.dataplane.suspicion.take(), anyio.current_time()
+            is_due = now >= looked_at + services.settings.canary.every
+            if is_due:
+                looked_at = now
+            for canary in await look(services, None if is_due else suspects):
                 if canary.id not in acted_on:
                     # One that drains, for minutes perhaps, must not keep the others from being judged.
                     acted_on.add(canary.id)
                     tasks.start_soon(_look_at, services, door, canary.id, acted_on)
 
 
-def look(services: Services) -> list[Canary]:
-    """Closes the looks that are over, of all canaries that run, and gives these."""
-    now, canaries = services.now(), services.store.canaries.running()
+async def look(services: Services, only: Collection[str] | None) -> list[Canary]:
+    """Closes the looks that are over, of the canaries that run, or of those with these ids, and gives these."""
+    now = services.now()
+    canaries = [each for each in services.store.canaries.running() if only is None or each.id in only]
     for canary in canaries:
+        # A thousand of them take a while, and others have things to do meanwhile.
+        await anyio.lowlevel.checkpoint()
         if canary.phase is CanaryPhase.SERVING and canary.share > 0:
             stable_down = not services.fleet.ready(canary.model)
             slots = Slots(_slots(services, canary.name), _slots(services, canary.model))

@@ -59,6 +59,34 @@ async def test_a_group_that_ignores_term_is_ended_whole(tmp_path: Path) -> None:
 @PIDFDS
 @pytest.mark.anyio
 @pytest.mark.usefixtures("without_pidfds")
+async def test_many_that_end_one_process_at_once_all_see_it_ended_and_one_does_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans = 0
+    real = process.marked
+
+    def counted(state: Path) -> list[process.Found]:
+        nonlocal scans
+        scans += 1
+        return real(state)
+
+    monkeypatch.setattr(process, "marked", counted)
+    started = run(SLEEPS, tmp_path)
+    seen = []
+
+    async def end() -> None:
+        seen.append(await started.end(5))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(end)
+    assert seen == [True] * 8
+    assert scans == 1
+
+
+@PIDFDS
+@pytest.mark.anyio
+@pytest.mark.usefixtures("without_pidfds")
 async def test_children_that_outlived_their_leader_are_ended(tmp_path: Path) -> None:
     started = run(CHILD_OF_CHILD, tmp_path)
     child = await printed(tmp_path)

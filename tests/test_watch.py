@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from llmgwd import watch
+from llmgwd.dataplane.suspicion import Suspicion
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.states import CanaryPhase
@@ -28,7 +29,7 @@ def services(tmp_path: Path) -> Services:
     parts = SimpleNamespace(
         store=store,
         settings=SimpleNamespace(canary=SimpleNamespace(every=0.001)),
-        dataplane=SimpleNamespace(suspicion=anyio.Event(), save=lambda: None),
+        dataplane=SimpleNamespace(suspicion=Suspicion(), save=lambda: None),
         feed=SimpleNamespace(publish=lambda _: None),
         now=lambda: BEGAN,
     )
@@ -72,3 +73,34 @@ async def test_a_canary_that_cannot_be_acted_on_is_tried_again_and_the_others_to
 
     monkeypatch.setattr(watch, "take_out", take_out)
     await watched_until(services, lambda: seen.count("a") > 2 and seen.count("b") > 2)
+
+
+async def test_a_bad_answer_has_its_own_canary_looked_at_and_no_other(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def take_out(_: Services, canary: str, **__: Any) -> None:
+        seen.append(canary)
+        if len(seen) < 3:
+            services.dataplane.suspicion.add({"b"})
+
+    monkeypatch.setattr(watch, "take_out", take_out)
+    cast("Any", services.settings.canary).every = 1000.0
+    services.dataplane.suspicion.add({"b"})
+    await watched_until(services, lambda: len(seen) == 3)
+    assert seen == ["b", "b", "b"]
+
+
+async def test_bad_answers_without_end_do_not_put_off_the_look_at_the_others(
+    services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    async def take_out(_: Services, canary: str, **__: Any) -> None:
+        seen.append(canary)
+        services.dataplane.suspicion.add({"b"})
+
+    monkeypatch.setattr(watch, "take_out", take_out)
+    services.dataplane.suspicion.add({"b"})
+    await watched_until(services, lambda: seen.count("a") > 2)

@@ -1,6 +1,6 @@
 """The judge and what others do, on simulated traffic, as a markdown table.
 
-    python -m bench.verdict null|odd|bad [--trials N] [--hours H] [--scenario PART] [--baselines] [--seed N]
+    python -m bench.verdict null|odd|bad [--trials N] [--hours H] [--scenario PART] [--baselines] [--bare] [--seed N]
 
 `null`: canaries that must stay, with the share of lives in which they were rolled back (95 % interval) and promoted.
 `odd`: the same in streams that differ from what the promise assumes. `bad`: canaries that must go, with the canary
@@ -19,7 +19,7 @@ import numpy as np
 
 from bench.verdict.baselines import BASELINES
 from bench.verdict.scenarios import GROUPS
-from bench.verdict.shipped import Outcome, judged
+from bench.verdict.shipped import Outcome, judged, judged_bare
 from bench.verdict.streams import Scenario, Stream, make
 
 Method = Callable[[Stream, Scenario], Outcome]
@@ -41,12 +41,13 @@ def main() -> None:
     parser.add_argument("--hours", type=float, help="length of a life, instead of the scenario's own")
     parser.add_argument("--scenario", default="", help="only those with this in their name")
     parser.add_argument("--baselines", action="store_true", help="also what others do")
+    parser.add_argument("--bare", action="store_true", help="also llmgw by completion, and without its guard")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     chosen = [scenario for scenario in GROUPS[arguments.group] if arguments.scenario in scenario.name]
     if arguments.hours:
         chosen = [replace(scenario, hours=arguments.hours) for scenario in chosen]
-    methods = methods_of(baselines=arguments.baselines)
+    methods = methods_of(baselines=arguments.baselines, bare=arguments.bare)
     print(f"| {arguments.trials} lives each | " + " | ".join(methods) + " |")
     print("|---|" + "---|" * len(methods))
     for scenario in chosen:
@@ -56,8 +57,10 @@ def main() -> None:
         sys.stdout.flush()
 
 
-def methods_of(*, baselines: bool) -> dict[str, Method]:
+def methods_of(*, baselines: bool, bare: bool) -> dict[str, Method]:
     methods: dict[str, Method] = {SHIPPED: judged}
+    if bare:
+        methods["by completion, no guard"] = judged_bare
     if baselines:
         methods |= {name: _as_method(rule) for name, rule in BASELINES.items()}
     return methods

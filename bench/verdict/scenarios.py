@@ -57,6 +57,7 @@ BAD = (
     worse("speed × 0.7", speed=0.7),
     worse("5 % of answers ttft × 10", tail=0.05, hours=24.0),
     worse("hard down after half a day", canary_failing=1.0, **HALF_DAY),
+    worse("ttft × 2 after 3 h", ttft=2.0, change_h=3.0, hours=6.0),
     worse("ttft × 2 after half a day", ttft=2.0, **HALF_DAY),
 )
 """Canaries that must be rolled back; 50/min at 10 % unless said."""

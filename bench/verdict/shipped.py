@@ -2,7 +2,8 @@
 failed canary answer."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from unittest import mock
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from bench.verdict.streams import Scenario, Stream
 from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.decision import State, decide
 from llmgwd.verdict.evidence import LOOK_S, add_canary, add_stable, begin, ripe
+from llmgwd.verdict.guard import Guard
 from llmgwd.verdict.settle import settle
 
 UNFED = {"length_limited": None, "degenerate": None, "rejected": None}
@@ -44,6 +46,12 @@ def judged(stream: Stream, scenario: Scenario) -> Outcome:
                 return Outcome("promote", now_s)
             promoted_early = True
     return Outcome("continue", end_s)
+
+
+def judged_bare(stream: Stream, scenario: Scenario) -> Outcome:
+    """As it would be with requests belonging to the look in which they ended, and every replica taken to be steady."""
+    with mock.patch.object(Guard, "overstated", 1.0):
+        return judged(replace(stream, arrived_s=stream.known_s), scenario)
 
 
 def _batches(stream: Stream, ticks: np.ndarray) -> list[list[tuple[bool, int, ArmCounts]]]:

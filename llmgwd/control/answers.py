@@ -1,6 +1,6 @@
 """What each request is answered with: the questions here, the verbs by `Verbs`, the streams by followers."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -13,9 +13,10 @@ from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import unknown
 from llmgwd.jobs import clean_up
 from llmgwd.jobs.services import Services
+from llmgwd.jobs.verify import verify
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.views import CanaryView, StatusView, UpdateView
-from llmgwd.updates import check
+from llmgwd.updates import check_all
 
 Reply = (
     m.Status
@@ -29,8 +30,9 @@ Reply = (
     | m.Logs
     | m.Started
     | m.Done
+    | m.Verified
 )
-Update = m.JobChanged | m.CanaryChanged
+Update = m.JobChanged | m.CanaryChanged | m.UpdateChecked | m.VerifyProgress
 
 
 AGAIN_AFTER_S = 5.0
@@ -72,7 +74,7 @@ class Answers:
         if act := acting.get(type(request)):
             return await act(request, by)
         if isinstance(request, m.ListUpdates):
-            return m.Updates(await self._updates(request.name))
+            return m.Updates(await check_all(self.services, self._asked(request.name)))
         if isinstance(request, m.ListWeights):
             return await clean_up.on_disk(self.services)
         if isinstance(request, m.PruneWeights):
@@ -103,11 +105,28 @@ class Answers:
                 return m.Logs([str(each.log) for owner in owners for each in services.fleet.of(owner)])
         raise AssertionError(f"{type(request).__name__} is not answered")
 
-    def follow(self, request: m.WatchJob | m.WatchCanary) -> AsyncIterator[Update | Reply]:
+    def follow(
+        self, request: m.WatchJob | m.WatchCanary | m.ListUpdates | m.VerifyWeights
+    ) -> AsyncGenerator[Update | Reply]:
         """Its updates, then the final reply."""
+        if isinstance(request, m.ListUpdates):
+            return self._follow_updates(request.name)
+        if isinstance(request, m.VerifyWeights):
+            return verify(self.services, request.of, repair=request.repair)
         return self._follow_job(request.id) if isinstance(request, m.WatchJob) else self._follow_canary(request.id)
 
-    async def _follow_job(self, job_id: str) -> AsyncIterator[Update | Reply]:
+    async def _follow_updates(self, name: str | None) -> AsyncGenerator[Update | Reply]:
+        asked = self._asked(name)
+        send, receive = anyio.create_memory_object_stream[UpdateView](len(asked))
+        async with anyio.create_task_group() as tasks, receive:
+            tasks.start_soon(check_all, self.services, asked, send)
+            views: dict[str, UpdateView] = {}
+            async for view in receive:
+                views[view.model] = view
+                yield m.UpdateChecked(view)
+        yield m.Updates([views[model.name] for model in asked])
+
+    async def _follow_job(self, job_id: str) -> AsyncGenerator[Update | Reply]:
         self.verbs.runner.view_job(job_id)  # Raises when there is none: nobody waits for it to change.
         while True:
             changed = self.services.feed.next_change(job_id)
@@ -118,7 +137,7 @@ class Answers:
             yield m.JobChanged(job_view(job))
             await _wait(changed)
 
-    async def _follow_canary(self, canary_id: str) -> AsyncIterator[Update | Reply]:
+    async def _follow_canary(self, canary_id: str) -> AsyncGenerator[Update | Reply]:
         if self.services.store.canaries.find(canary_id) is None:
             raise unknown("no_such_canary", f"there is no canary {canary_id}")
         while True:
@@ -131,18 +150,9 @@ class Answers:
             yield m.CanaryChanged(canary_view(self.services, canary))
             await _wait(changed)
 
-    async def _updates(self, name: str | None) -> list[UpdateView]:
+    def _asked(self, name: str | None) -> list[Model]:
         models = self.services.store.models
-        asked = [models.get(name)] if name is not None else [each for each in models.all() if each.canary_of is None]
-        views: dict[str, UpdateView] = {}
-
-        async def ask(model: Model) -> None:
-            views[model.name] = await check(self.services, model)
-
-        async with anyio.create_task_group() as tasks:
-            for model in asked:
-                tasks.start_soon(ask, model)
-        return [views[model.name] for model in asked]
+        return [models.get(name)] if name is not None else [each for each in models.all() if each.canary_of is None]
 
     def _canaries(self, name: str | None, ended: bool) -> list[CanaryView]:
         store = self.services.store

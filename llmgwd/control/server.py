@@ -119,9 +119,13 @@ class ControlServer:
             )
             return
         try:
-            if isinstance(request, m.WatchJob | m.WatchCanary):
-                async for update in self._answers.follow(request):
-                    await _send(stream, update)
+            if isinstance(request, m.WatchJob | m.WatchCanary | m.VerifyWeights) or (
+                isinstance(request, m.ListUpdates) and request.follow
+            ):
+                # Closed here whatever comes: what it has started must end in this task.
+                async with contextlib.aclosing(self._answers.follow(request)) as updates:
+                    async for update in updates:
+                        await _send(stream, update)
             else:
                 await _send(stream, await self._answers.answer(request, by))
         except LlmgwError as error:

@@ -211,7 +211,8 @@ def _next(services: Services, canary: Canary, report: Report | None) -> tuple[st
             standing = Standing(VerdictState(report.state), canary.share, judged)
             move = next_move(canary.plan, canary.progress, standing, services.now())
             if isinstance(move, Wait):
-                return move.why, move.until
+                resume = f"; `llmgw ctl model resume {canary.model}` lets it go on" if move.for_resume else ""
+                return move.why + resume, move.until
             return "acts at the next look", None
         case CanaryPhase.PROMOTING:
             return "its replica becomes the model's", None

@@ -51,14 +51,17 @@ class Verbs:
 
     async def remove(self, request: m.RemoveModel, by: str) -> m.Started:
         model = self._changeable(request.name)
-        self._check_no_canary(model)
+        self._check_no_canary(model, "removed")
         return self._start(JobKind.REMOVE, model.name, by, request)
 
     async def canary(self, request: m.StartCanary, by: str) -> m.Started:
         check_share(request.percent)
         check_choice(request.weights)
-        check_limits(request.limits)
         check_plan(plan_of(request), of_steps=bool(request.steps))
+        _check_can_be_fine(
+            {**self.services.settings.canary.limits, **check_limits(request.limits)},
+            auto_promote=request.auto_promote,
+        )
         model = self._changeable(request.name)
         self._check_no_canary(model)
         chosen = request.weights
@@ -108,6 +111,7 @@ class Verbs:
         known = check_limits(request.limits)
         ignores = canary.ignores_load if request.ignore_load is None else request.ignore_load
         before = dict(services.dataplane.bench.limits(canary.id))
+        _check_can_be_fine({**before, **known}, auto_promote=canary.plan.auto_promote)
         evidence, changed = services.dataplane.bench.with_limits(canary.id, known)
         if not changed and ignores == canary.ignores_load:
             return m.Done(f"{canary.name} has these limits already", canary_view(services, canary))
@@ -167,14 +171,14 @@ class Verbs:
     async def update(self, request: m.Update, by: str) -> m.Started:
         check_choice(request.weights)
         model = self._changeable(request.name)
-        self._check_no_canary(model)
+        self._check_no_canary(model, "updated")
         if not (request.weights.repo or request.weights.path or model.origin.repo):
             raise no_repository(model.name)
         return self._start(JobKind.UPDATE, model.name, by, request)
 
     async def rollback(self, request: m.Rollback, by: str) -> m.Started:
         model = self._changeable(request.name)
-        self._check_no_canary(model)
+        self._check_no_canary(model, "rolled back")
         # Raises when there is nothing to go back to, or its weights are not on disk any more.
         self.services.spec(moved_back(model))
         return self._start(JobKind.ROLLBACK, model.name, by, request)
@@ -190,15 +194,18 @@ class Verbs:
             # It ended, or a promote committed, while we asked: what the canary is now decides.
             return self.services.store.jobs.get(job.id)
 
-    def _check_no_canary(self, model: Model) -> None:
-        """Raises LlmgwError while it has one, naming the job that is at it if there is one."""
+    def _check_no_canary(self, model: Model, to_be: str = "") -> None:
+        """Raises LlmgwError while it has one, naming the job that is at it if there is one.
+
+        to_be: what the model is then not; empty: given a canary.
+        """
         canary = self.services.store.canaries.of(model.name)
         if canary is None:
             return
         job = self.services.store.jobs.of(model.name)
         if job is not None and job.kind is not JobKind.CANARY:
             raise busy(job)
-        raise _has_canary(canary)
+        raise _has_canary(canary, to_be)
 
     def _with_plan(self, name: str, verb: str) -> Canary:
         """The canary that a model has and that is not on its way out or up."""
@@ -261,6 +268,16 @@ def check_limits(limits: dict[str, float | None]) -> dict[str, float | None]:
     return limits
 
 
+def _check_can_be_fine(limits: dict[str, float | None], *, auto_promote: bool) -> None:
+    """Raises LlmgwError for a plan that would wait for ever."""
+    if auto_promote and not any(value is not None for value in complete(limits).values()):
+        raise unusable(
+            "no_limits",
+            "with every limit off nothing is judged, so that the canary would never be found fine and promoted: leave "
+            "a limit on, or start it without --auto-promote and promote it yourself",
+        )
+
+
 def _words_of(limits: dict[str, float | None], canary: Canary, other: Canary) -> list[str]:
     """Limits as the event log has them, and how uneven load is taken where the change's `other` side differs in it."""
     words = [f"{name} {written(name, value)}" for name, value in limits.items()]
@@ -269,16 +286,19 @@ def _words_of(limits: dict[str, float | None], canary: Canary, other: Canary) ->
     return words
 
 
-def _has_canary(canary: Canary) -> LlmgwError:
+def _has_canary(canary: Canary, to_be: str) -> LlmgwError:
     if canary.phase is CanaryPhase.REMOVING:
         return refused(
             "canary_going",
             f"{canary.model}'s canary at {canary.origin.short} is still being taken out",
             hint=f"see when it is gone with `llmgw ctl model canaries {canary.model}`, then ask again",
         )
+    has = f"cannot be {to_be} while it has a canary" if to_be else "already has a canary"
+    out = f"`llmgw ctl model abort {canary.model}`"
     return refused(
         "has_canary",
-        f"{canary.model} already has a canary: {canary.name} at {canary.origin.short}, given {canary.share:g} %",
-        hint=f"move to it with `llmgw ctl model promote {canary.model}`, or take it out with "
-        f"`llmgw ctl model abort {canary.model}`",
+        f"{canary.model} {has}: {canary.name} at {canary.origin.short}, given {canary.share:g} %",
+        hint=f"take that out with {out}, then ask again"
+        if to_be
+        else f"move to it with `llmgw ctl model promote {canary.model}`, or take it out with {out}",
     )

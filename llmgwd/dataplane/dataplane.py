@@ -10,6 +10,7 @@ import anyio
 from llmgwd.dataplane.bench import Bench
 from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.routes import routing_table
+from llmgwd.dataplane.suspicion import Suspicion
 from llmgwd.dataplane.tally import Tally
 from llmgwd.dataplane.workers import Workers
 from llmgwd.domain.errors import LlmgwError
@@ -48,8 +49,7 @@ class Dataplane:
         self.link = link
         self.tally = tally
         self.bench = bench
-        self.suspicion = anyio.Event()
-        """Set when a canary gave a bad answer: it may be looked at without waiting for the next look."""
+        self.suspicion = Suspicion()
         self.key_hashes: tuple[bytes, ...] | None = None
         self._withheld: set[str] = set()
         """Canaries, by id, that get nothing whatever the store says, which could not be told."""
@@ -66,8 +66,7 @@ class Dataplane:
             self.bench.read(canary)
         self.tally.add(report.samples)
         self.bench.add_loads(report.loads, report.samples)
-        if self.bench.add(report.looks):
-            self.suspicion.set()
+        self.suspicion.add(self.bench.add(report.looks))
 
     def save(self) -> None:
         """Writes all that was counted and the numbers of the reports that it came in: all of it, or nothing.

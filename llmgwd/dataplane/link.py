@@ -23,7 +23,6 @@ from llmgwd.protocol.link import (
     Report,
     ReportTaken,
     Routes,
-    RoutesApplied,
     ToWorker,
     WorkerHello,
 )
@@ -51,6 +50,8 @@ class Worker:
     in_flight: dict[str, int] = field(default_factory=dict)
     """Requests per replica id, counted when it applied that table or later."""
     lines: tuple[LineLength, ...] = ()
+    follows: bool = True
+    """False for one of another link version, which only hands in what it counted."""
     writing: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def send(self, message: ToWorker) -> None:
@@ -93,6 +94,8 @@ class Link:
         self._last_seq: dict[str, int] = {}
         self._greeted: set[int] = set()
         """Pids of all that ever said hello, and so may follow a table of ours or of an earlier life."""
+        self._complaints: dict[str, str] = {}
+        """By worker, what was last said of a report of its that was not taken; it comes again and again."""
         self._heard_at: dict[str, float] = {}
         self._changed = anyio.Event()
         self._scope: anyio.CancelScope | None = None
@@ -114,14 +117,19 @@ class Link:
         """When a worker last said that this replica answered or went on to, on the loop's clock."""
         return self._heard_at.get(replica, float("-inf"))
 
-    def resume(self, worker: str, pid: int, last_report: int) -> None:
-        """Expects a worker of an earlier life, whose samples up to that report are saved."""
-        self._greeted.add(pid)
+    def resume(self, worker: str, pid: int, last_report: int, *, follows: bool = True) -> None:
+        """Expects a worker of an earlier life, whose samples up to that report are saved.
+
+        `follows`: it speaks this version of the link, and so will follow routes.
+        """
+        if follows:
+            self._greeted.add(pid)
         self._last_seq[worker] = last_report
 
     def forget(self, worker: str, pid: int) -> None:
         """That worker was seen to have ended."""
         self._last_seq.pop(worker, None)
+        self._complaints.pop(worker, None)
         self._greeted.discard(pid)
 
     async def awaits_saving(self) -> None:
@@ -267,18 +275,25 @@ class Link:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass
         except (FrameError, msgspec.ValidationError, msgspec.DecodeError) as error:
-            log.error("a gateway worker does not speak the link protocol: %s", error)
+            self._complain(worker, f"a gateway worker does not speak the link protocol: {error}")
         except LlmgwError as error:
-            log.error("a gateway worker's report is not taken yet, it comes again why=%s", error.message)
-        except Exception:
+            self._complain(worker, f"a gateway worker's report is not taken yet, it comes again why={error.message}")
+        except Exception as error:  # noqa: BLE001 - it is logged, with where it came from
             # The worker connects anew and says it again; the daemon, and what it serves, goes on.
-            log.exception("a gateway worker was not understood")
+            self._complain(worker, f"a gateway worker was not understood: {error!r}", error)
         finally:
             _close_all(0, listeners)
             if worker is not None:
                 self._workers.discard(worker)
                 self._unsaved.pop(worker, None)
                 self._announce()
+
+    def _complain(self, worker: Worker | None, words: str, error: Exception | None = None) -> None:
+        """Logs it once, until a report of that worker is taken."""
+        name = worker.name if worker is not None else ""
+        if self._complaints.get(name) != words:
+            self._complaints[name] = words
+            log.error("%s worker=%s", words, name or "-", exc_info=error)
 
     async def _receive(
         self,
@@ -291,22 +306,24 @@ class Link:
             if listeners:
                 self._take_listeners(message.pid, listeners[:])
                 listeners.clear()
-            if message.version != LINK_VERSION:
-                raise FrameError(f"it speaks version {message.version}, this daemon {LINK_VERSION}")
-            worker = Worker(message.worker, message.pid, stream)
-            self._workers.add(worker)
-            self._greeted.add(worker.pid)
-            if self._routes is not None:
-                await self._send(worker, self._routes)
+            worker = Worker(message.worker, message.pid, stream, follows=message.version == LINK_VERSION)
+            if worker.follows:
+                await self._welcome(worker)
         elif worker is None:
             raise FrameError("it did not say hello first")
-        elif isinstance(message, RoutesApplied):
+        elif isinstance(message, Report):
+            await self._take_report(worker, message)
+        elif worker.follows:
             worker.applied = max(worker.applied, message.version)
             worker.in_flight = message.in_flight
-        else:
-            await self._take_report(worker, message)
         self._announce()
         return worker
+
+    async def _welcome(self, worker: Worker) -> None:
+        self._workers.add(worker)
+        self._greeted.add(worker.pid)
+        if self._routes is not None:
+            await self._send(worker, self._routes)
 
     async def _take_report(self, worker: Worker, report: Report) -> None:
         worker.in_flight = report.in_flight
@@ -317,6 +334,7 @@ class Link:
             # Only what was taken is not taken again.
             self._last_seq[worker.name] = report.seq
             self._totals.add(report.samples)
+        self._complaints.pop(worker.name, None)
         if _is_saved(report):
             self._unsaved[worker] = report.seq
         else:

@@ -114,8 +114,7 @@ class Workers:
                 self._places[about.number] = worker
             else:
                 self._replaced.append(worker)
-            if about.link == LINK_VERSION:
-                link.resume(worker.id, worker.pid, record.reports)
+            link.resume(worker.id, worker.pid, record.reports, follows=about.link == LINK_VERSION)
             log.info("gateway worker found running pid=%d fits=%s", worker.pid, fits)
         return [*self._places.values(), *self._replaced]
 

@@ -83,12 +83,12 @@ class Changes(msgspec.Struct, frozen=True):
     @property
     def touch_content(self) -> bool:
         """Whether a model served from the new files could answer differently at all."""
-        return bool(self.added or self.removed or self.changed)
+        return bool(self.added or self.removed or self.changed or self.renamed)
 
     @property
-    def new_bytes(self) -> int:
-        """The size of the content that the old set does not have."""
-        return sum({file.content_id: file.size_bytes for file in (*self.added, *self.changed)}.values())
+    def renamed(self) -> tuple[RepoFile, ...]:
+        """Those of moved that an engine knows by their names, as all files of a folder; a GGUF file it is told."""
+        return tuple(file for file in self.moved if not file.path.lower().endswith(".gguf"))
 
     def summary(self) -> str:
         """One line: `weights (1 of 4 files, 3.9 GiB new), tokenizer`."""
@@ -101,8 +101,8 @@ class Changes(msgspec.Struct, frozen=True):
         return [self._summary_of(kind) for kind in self.kinds()]
 
     def kinds(self) -> list[str]:
-        """Those of KINDS of which a file changed, came or went."""
-        kinds = {kind_of(file.path) for file in (*self.changed, *self.added, *self.removed)}
+        """Those of KINDS of which a file changed, came, went or got another name."""
+        kinds = {kind_of(file.path) for file in (*self.changed, *self.added, *self.removed, *self.renamed)}
         return sorted(kinds, key=KINDS.index)
 
     def _summary_of(self, kind: str) -> str:
@@ -110,6 +110,8 @@ class Changes(msgspec.Struct, frozen=True):
             return [file for file in files if kind_of(file.path) == kind]
 
         new = of_kind((*self.added, *self.changed))
+        if not new and not of_kind(self.removed):
+            return f"{kind} (renamed)"
         if kind not in SIZED_KINDS:
             return kind if new else f"{kind} removed"
         total = len(of_kind((*self.added, *self.changed, *self.moved, *self.same)))
@@ -121,18 +123,24 @@ def compare(old: Iterable[RepoFile], new: Iterable[RepoFile]) -> Changes:
     """Both sets are the files selected to be served, not everything in the repository."""
     before = {file.path: file for file in old}
     after = {file.path: file for file in new}
-    gone = {file.content_id: path for path, file in before.items() if path not in after}
+    gone: dict[str, list[RepoFile]] = {}
+    for path, file in before.items():
+        if path not in after:
+            gone.setdefault(file.content_id, []).append(file)
     added: list[RepoFile] = []
     changed: list[RepoFile] = []
     moved: list[RepoFile] = []
     same: list[RepoFile] = []
     for path, file in after.items():
         if path not in before:
-            is_moved = gone.pop(file.content_id, None) is not None
-            (moved if is_moved else added).append(file)
+            if old_names := gone.get(file.content_id):
+                old_names.pop(0)
+                moved.append(file)
+            else:
+                added.append(file)
         else:
             (same if before[path].content_id == file.content_id else changed).append(file)
-    removed = [before[path] for path in gone.values()]
+    removed = [file for left in gone.values() for file in left]
     return Changes(*(tuple(files) for files in (added, removed, changed, moved, same)))
 
 

@@ -55,6 +55,8 @@ class Wait(msgspec.Struct, frozen=True):
 
     why: str
     until: datetime | None = None
+    for_resume: bool = False
+    """Until a person lets the plan go on."""
 
 
 class GiveShare(msgspec.Struct, frozen=True):
@@ -86,7 +88,7 @@ def next_move(plan: Plan, progress: Progress, standing: Standing, now: datetime)
     if standing.verdict is VerdictState.UNDECIDED and _is_past_deadline(plan, progress, now):
         return _at_the_deadline(plan, progress)
     if progress.paused_at is not None:
-        return Wait("its plan is paused")
+        return Wait("its plan is paused", for_resume=True)
     if standing.share == 0:
         return Wait("its share is 0: give it requests first")
     move = _go_on(plan, progress, standing, now)
@@ -102,7 +104,8 @@ def _at_the_deadline(plan: Plan, progress: Progress) -> Move:
     if not gives_up and not progress.deadline_told:
         return TellDeadline()
     if gives_up:
-        return Wait("its plan is paused; past its deadline, it is taken out when that goes on, unless it is fine")
+        why = "its plan is paused; past its deadline, it is taken out when that goes on, unless it is fine"
+        return Wait(why, for_resume=True)
     return Wait("undecided past its deadline: holds until it is fine, or a person promotes or aborts it")
 
 

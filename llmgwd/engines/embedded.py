@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 
@@ -24,7 +23,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: one a core")
     parser.add_argument("--n-gpu-layers", type=int, default=-1, help="layers on the GPU; -1: as many as fit")
     parser.add_argument("--chat-template", default="", help="in place of the weights' own")
-    parser.add_argument("--mmproj", default="", help="projector of a model that sees; default: the one beside it")
+    parser.add_argument("--mmproj", default="", help="projector of a model that sees")
     parser.add_argument(
         "--lora", action="append", default=[], metavar="FILE", help="adapter for the requests that ask for it"
     )
@@ -60,8 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         params.cpuparams.n_threads = options.threads
     if options.chat_template:
         params.chat_template = options.chat_template
-    if projector := options.mmproj or _projector_beside(Path(options.model)):
-        params.mmproj.path = projector
+    if options.mmproj:
+        params.mmproj.path = options.mmproj
     try:
         server = xllamacpp.Server(params)
     except RuntimeError as error:
@@ -76,12 +75,6 @@ def _adapter(info: Any, path: str) -> Any:
     """Loaded at scale 0: `lora_init_without_apply` keeps it from the start only, not from requests without one."""
     info.path, info.scale = path, 0.0
     return info
-
-
-def _projector_beside(model: Path) -> str:
-    """The one projector file in the model's folder; empty when there is none, or more to choose from."""
-    found = list(model.parent.glob("mmproj*.gguf"))
-    return str(found[0]) if len(found) == 1 else ""
 
 
 if __name__ == "__main__":

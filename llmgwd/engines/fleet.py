@@ -18,6 +18,7 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecords
 from llmgwd.engines import probe
 from llmgwd.engines.adapters import adapter_words
+from llmgwd.engines.gpus import Gpus, unreleased
 from llmgwd.engines.ports import free_port, is_taken
 from llmgwd.engines.pulse import until_hung
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
@@ -29,6 +30,9 @@ HOST = "127.0.0.1"
 STOP_GRACE_S = 10.0
 FIRST_ANSWER_TIMEOUT_S = 120.0
 KEPT_LOGS = 100
+RELEASE_WAIT_S = 30.0
+"""How long a GPU may take to have the memory of ended processes again."""
+RELEASE_LOOK_S = 0.1
 LAST_LINES = 5
 """Of its log, shown with a replica that fails."""
 
@@ -50,6 +54,7 @@ class Fleet:
         records: ProcessRecords,
         changed: Callable[[], None],
         heard_at: Callable[[str], float],
+        gpus: Gpus | None = None,
     ) -> None:
         self._state = state
         self._logs = state / "logs"
@@ -57,6 +62,7 @@ class Fleet:
         self._records = records
         self._changed = changed
         self._heard_at = heard_at
+        self._gpus = gpus
         self._replicas: dict[str, Replica] = {}
         self._change = anyio.Event()
 
@@ -248,6 +254,7 @@ class Fleet:
             replica.port = self._free_port()
         values = {
             "path": os.fspath(spec.path),
+            "projector": os.fspath(spec.projector) if spec.projector else "",
             "name": spec.served_name,
             "host": replica.host,
             "port": str(replica.port),
@@ -317,11 +324,29 @@ class Fleet:
         """Ends what is left of the process group; it stays the replica's when it does not end."""
         if replica.process is None:
             return
-        if not await replica.process.end(STOP_GRACE_S):
+        if self._gpus is None:
+            has_ended = await replica.process.end(STOP_GRACE_S)
+        else:
+            has_ended = await self._end_on_gpus(self._gpus, replica.id, replica.process)
+        if not has_ended:
             log.error("process does not end id=%s pid=%d", replica.id, replica.process.pid)
             return
         replica.process = None
         self._records.forget(replica.id)
+
+    async def _end_on_gpus(self, gpus: Gpus, replica: str, running: process.Process) -> bool:
+        """Returns once the GPUs have its memory again too, or RELEASE_WAIT_S is over."""
+        pids = {running.pid, *await anyio.to_thread.run_sync(running.members)}
+        before = await anyio.to_thread.run_sync(gpus.look)
+        if not await running.end(STOP_GRACE_S):
+            return False
+        left: dict[int, int] = {}
+        with anyio.move_on_after(RELEASE_WAIT_S):  # a driver signals nothing
+            while left := unreleased(before, await anyio.to_thread.run_sync(gpus.look), pids):  # noqa: ASYNC110
+                await anyio.sleep(RELEASE_LOOK_S)
+        for gpu, left_bytes in left.items():
+            log.error("gpu memory of an ended replica is not free id=%s gpu=%d bytes=%d", replica, gpu, left_bytes)
+        return True
 
     def _write_down(self, replica: Replica) -> None:
         if replica.process is not None:

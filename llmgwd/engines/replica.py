@@ -14,14 +14,16 @@ from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord
 from llmgwd.engines.adapters import AdapterOnDisk, adapter_words
-from llmgwd.engines.templates import Engine, slots
+from llmgwd.engines.templates import Engine, fitting, slots
 from llmgwd.process import Process
 from llmgwd.protocol.states import ReplicaState
 
 
 @dataclass(frozen=True)
 class ReplicaSpec:
-    """What to run: a model's weights with its engine. `path` is what the engine is given as its weights."""
+    """What to run: a model's weights with its engine. `path` is what the engine is given as its weights, `projector`
+    what lets them see, if they can.
+    """
 
     model: str
     served_name: str
@@ -29,6 +31,7 @@ class ReplicaSpec:
     path: Path
     engine: Engine
     engine_args: tuple[str, ...]
+    projector: Path | None = None
     lost_env: str = ""
     """Digest of the engine's environment, where that is not known: no engine of the configuration has it any more."""
     adapters: tuple[AdapterOnDisk, ...] = ()
@@ -45,8 +48,10 @@ class ReplicaSpec:
     @property
     def _runs(self) -> tuple[object, ...]:
         env = self.lost_env or digest(self.engine.env)
+        # Not the template itself: one that has learned to name a projector starts the same for weights without.
+        argv = fitting(self.engine.argv, has_projector=self.projector is not None)
         adapters = adapter_words(self.engine, self.served_name, self.adapters)
-        return self.served_name, self.origin, self.path, self.engine.argv, env, adapters, self.engine_args
+        return self.served_name, self.origin, self.path, self.projector, argv, env, adapters, self.engine_args
 
 
 @dataclass

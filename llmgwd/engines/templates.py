@@ -1,8 +1,10 @@
 """Engines as templates: the command line that serves weights, and how one sees that it is ready.
 
-In `argv` these stand for what they say: `{path}` the weights file (a set's first shard) or folder, `{name}` the name
-the engine answers to, `{host}`, `{port}`, `{replica}` the replica's id, `{revision}` the weights' revision. `{{` and
-`}}` are braces. No shell is involved.
+In `argv` these stand for what they say: `{path}` the weights file (a set's first shard) or folder, `{projector}` the
+file that lets a GGUF model see, `{name}` the name the engine answers to, `{host}`, `{port}`, `{replica}` the replica's
+id, `{revision}` the weights' revision. `{{` and `}}` are braces. No shell is involved.
+
+For weights without a projector, the argument that names it is left out with the option in front of it.
 """
 
 import re
@@ -14,7 +16,7 @@ import msgspec
 from llmgwd.domain.adapters import AdapterFormat
 from llmgwd.domain.errors import unusable
 
-FIELDS = ("path", "name", "host", "port", "replica", "revision")
+FIELDS = ("path", "projector", "name", "host", "port", "replica", "revision")
 
 
 class AdapterTemplate(msgspec.Struct, frozen=True):
@@ -57,6 +59,8 @@ PRESETS: dict[str, Engine] = {
             "llmgwd.engines.embedded",
             "--model",
             "{path}",
+            "--mmproj",
+            "{projector}",
             "--alias",
             "{name}",
             "--host",
@@ -72,6 +76,8 @@ PRESETS: dict[str, Engine] = {
         ),
     ),
 }
+
+PROJECTOR = "{projector}"
 
 SLOT_OPTIONS = ("--parallel", "-np", "--max-num-seqs", "--max-running-requests")
 """What llama.cpp, vLLM and SGLang call the number of requests decoded at once."""
@@ -93,7 +99,22 @@ def command(
     engine: Engine, extra: tuple[str, ...], values: Mapping[str, str], adapters: Iterable[str] = ()
 ) -> list[str]:
     """The command line of one replica: the engine's words, those for its adapters, then the model's own."""
-    return [*(fill(argument, values) for argument in engine.argv), *adapters, *extra]
+    argv = fitting(engine.argv, has_projector=bool(values["projector"]))
+    return [*(fill(argument, values) for argument in argv), *adapters, *extra]
+
+
+def fitting(argv: tuple[str, ...], *, has_projector: bool) -> tuple[str, ...]:
+    """The template for these weights: without a projector, neither what names it (`--mmproj={projector}`) nor, where
+    that is a word of its own, the option in front of it (`--mmproj {projector}`).
+    """
+    if has_projector:
+        return argv
+    following = (*argv[1:], "")
+    return tuple(
+        word
+        for word, after in zip(argv, following, strict=True)
+        if PROJECTOR not in word.replace("{{", "") and not (after == PROJECTOR and word.startswith("-"))
+    )
 
 
 def slots(engine: Engine, extra: tuple[str, ...]) -> int | None:

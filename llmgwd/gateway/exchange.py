@@ -152,6 +152,15 @@ class Exchange(Passage):
         elif self._may_have_been_seen or not self._try_another():
             self._fail(502, f"the engine cannot be reached: {why}", Outcome.ERROR)
 
+    def _no_room(self, refusal: RefusedError, place: Place) -> None:
+        if self._can_be_rescued():
+            # A canary is one replica: that it is small must not cost anyone an answer.
+            self._rescue(place)
+            return
+        assert self._choice is not None
+        self._gateway.ledger.found_no_room(self._choice.arm, self._choice.cause, self._times)
+        self._refuse(refusal)
+
     def _can_be_rescued(self) -> bool:
         choice = self._choice
         if choice is None or choice.arm.arm is not Arm.CANARY or choice.cause is Cause.FORCED or self._writer.is_begun:
@@ -160,7 +169,7 @@ class Exchange(Passage):
         model = table.models.get(choice.model.name) if table is not None else None
         return model is not None and bool(model.stable.replicas)
 
-    def _rescue(self) -> None:
+    def _rescue(self, place: Place = Place.FIRST) -> None:
         """The canary failed before the client saw a byte: it is charged, and stable is asked."""
         assert self._choice is not None
         assert self._gateway.table is not None
@@ -172,7 +181,7 @@ class Exchange(Passage):
         model = self._gateway.table.models[self._choice.model.name]
         self._choice = Choice(model, model.stable, Cause.RESCUE)
         try:
-            self._attempt(Place.FIRST)
+            self._attempt(place)
         except RefusedError as refusal:
             self._refuse(refusal)
 
@@ -320,7 +329,7 @@ class Exchange(Passage):
         self._client.exchange_done(keep=keep)
 
     def _refuse(self, refusal: RefusedError) -> None:
-        """Answers with the gateway's own error, unless a fallback can answer; no arm is charged for it."""
+        """Answers with the gateway's own error, unless a fallback can answer; charges no arm for it."""
         if refusal.falls_back:
             if self._fall_back(refusal):
                 return

@@ -20,15 +20,13 @@ ArmKey = tuple[str, Arm, str, str, bool]
 class Times:
     """When one request came to what, by the monotonic clock."""
 
-    __slots__ = ("asked_at", "came_at", "look", "streams", "waited_s", "waits_since", "was_paused")
+    __slots__ = ("came_at", "look", "streams", "waited_s", "waits_since", "was_paused")
 
     def __init__(self) -> None:
         self.look: LookKey | None = None
         """The look that it is counted in, until what became of it is."""
         self.streams = False
         self.came_at = 0.0
-        self.asked_at = 0.0
-        """When a replica had room for it."""
         self.waits_since: float | None = None
         self.waited_s: float | None = None
         """In lines; None when it never stood in one."""
@@ -36,7 +34,7 @@ class Times:
         """Whether the client read more slowly than the engine wrote: then the engine's pace is not known."""
 
     def start(self) -> None:
-        self.came_at = self.asked_at = time.monotonic()
+        self.came_at = time.monotonic()
 
     def wait(self) -> None:
         self.waits_since = time.monotonic()
@@ -44,8 +42,7 @@ class Times:
     def go(self) -> None:
         """The wait is over, for now at least."""
         if self.waits_since is not None:
-            self.asked_at = time.monotonic()
-            self.waited_s = (self.waited_s or 0.0) + self.asked_at - self.waits_since
+            self.waited_s = (self.waited_s or 0.0) + time.monotonic() - self.waits_since
             self.waits_since = None
 
 
@@ -143,6 +140,11 @@ class Ledger:
         """A request that no replica was ready for, or had room for."""
         self._tally(key).turned_away += 1
 
+    def found_no_room(self, arm: "ArmEntry", cause: "Cause", times: Times) -> None:
+        """A request that is turned away since the arm is full: to its client, that is an answer that failed."""
+        self.turned_away(arm.key)
+        self._tell_look(arm, cause, Outcome.ERROR, None, times)
+
     def outcome(self, arm: "ArmEntry", cause: "Cause", outcome: Outcome, facts: Facts | None, times: Times) -> None:
         """One request of an arm ended. Paces stay out when the client, not the engine, set them."""
         key = arm.key
@@ -180,10 +182,10 @@ class Ledger:
             self.dropped(times)
             return
         times.look = None
-        first_s = ttft_s(facts, times.asked_at) if facts is not None else None
+        first_s = ttft_s(facts, times) if facts is not None else None
         if outcome is Outcome.CANCELLED:
             waits = times.streams and first_s is None
-            self.looks.left(look, time.monotonic() - times.asked_at if waits else first_s)
+            self.looks.left(look, time.monotonic() - times.came_at if waits else first_s)
         else:
             each_s = token_time_s(facts) if facts is not None and not times.was_paused else None
             self.looks.ended(look, outcome, facts, first_s, each_s)
@@ -208,7 +210,7 @@ def _add(tally: _Tally, outcome: Outcome, facts: Facts, times: Times) -> None:
     if facts.completion_tokens is not None:
         tally.completion_tokens += facts.completion_tokens
         _count_size(tally.completion_sizes, facts.completion_tokens)
-    first_s = ttft_s(facts, times.asked_at)
+    first_s = ttft_s(facts, times)
     if first_s is not None:
         _count(tally.ttft, first_s)
     each_s = None if times.was_paused else token_time_s(facts)
@@ -216,11 +218,14 @@ def _add(tally: _Tally, outcome: Outcome, facts: Facts, times: Times) -> None:
         _count(tally.token_time, each_s)
 
 
-def ttft_s(facts: Facts, asked_at: float) -> float | None:
-    """Seconds to the first token: seen in a stream, or as the engine tells it of a whole answer; else unknown."""
+def ttft_s(facts: Facts, times: Times) -> float | None:
+    """Seconds to the first token, those in line included: its client waits for either.
+
+    Seen in a stream, or as the engine tells it of a whole answer; else unknown.
+    """
     if facts.first_token_at is not None:
-        return facts.first_token_at - asked_at
-    return facts.prompt_s
+        return facts.first_token_at - times.came_at
+    return None if facts.prompt_s is None else facts.prompt_s + (times.waited_s or 0.0)
 
 
 def token_time_s(facts: Facts) -> float | None:

@@ -18,6 +18,11 @@ from llmgwd.protocol.link import Finish, FromWorker, ReportTaken, Routes, Routes
 _log = logging.getLogger("llmgwd.gateway.link")
 
 _BACKOFF_S = (0.05, 0.1, 0.2, 0.5, 1.0)
+_FRUITLESS_S = (0.1, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""The pause after so many links in a row on which a report was not taken.
+
+Routes come with each link, and the daemon gives up a worker that does not follow them within 5 s.
+"""
 _CONNECT_TIMEOUT_S = 5.0
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -44,6 +49,10 @@ class Link(asyncio.Protocol):
         self._frames = FrameReader()
         self._lost = asyncio.Event()
         self._taken = asyncio.Event()
+        self._fruitless = 0
+        """Links in a row that were lost with a report that was not taken, or without a word."""
+        self._was_heard = False
+        """Whether anything was heard on this link."""
         self.routed = asyncio.Event()
         """Set once the first routes are in."""
         gateway.drained = self.report
@@ -64,8 +73,12 @@ class Link(asyncio.Protocol):
                 continue
             attempt = 1
             await self._report_until_lost()
-            _log.warning("link lost path=%s", self._path)
-            await asyncio.sleep(_BACKOFF_S[1])
+            self._fruitless = self._fruitless + 1 if self._reports.is_on_its_way or not self._was_heard else 0
+            if self._fruitless < 2:
+                _log.warning("link lost path=%s", self._path)
+            elif self._fruitless == 2:
+                _log.error("link lost again before a report was taken, tried on with pauses path=%s", self._path)
+            await asyncio.sleep(_FRUITLESS_S[min(self._fruitless, len(_FRUITLESS_S) - 1)])
 
     async def settle(self) -> None:
         """Returns once the daemon has acknowledged everything there is to tell."""
@@ -108,13 +121,13 @@ class Link(asyncio.Protocol):
     # asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        _log.info("link up path=%s", self._path)
+        if self._fruitless < 2:
+            _log.info("link up path=%s", self._path)
+        self._was_heard = False
         self._transport = cast(asyncio.Transport, transport)
         self._frames = FrameReader()
         self._say_hello(self._transport)
-        again = self._reports.linked()
-        if again is not None:
-            self._say(again)
+        self._reports.linked()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -131,6 +144,7 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def _hear(self, message: ToWorker) -> None:
+        self._was_heard = True
         match message:
             case Routes():
                 self._gateway.apply(message)
@@ -138,6 +152,7 @@ class Link(asyncio.Protocol):
                 self._say(RoutesApplied(message.version, self._reports.in_flight()))
                 _log.info("routes applied version=%d models=%d", message.version, len(message.models))
             case ReportTaken(seq):
+                self._fruitless = 0
                 self._reports.taken(seq)
                 self._taken.set()
                 # What drained while that one was on its way is told at once, not in half a second.

@@ -1,6 +1,6 @@
 """How one request gets to an engine: a replica chosen, waited for, connected to, and the request sent.
 
-The half of an exchange that comes before the reply. `_refuse` and `_lost_unsent` are the two ways it can fail.
+The half of an exchange that comes before the reply. `_refuse`, `_no_room` and `_lost_unsent` are the ways it can fail.
 """
 
 from abc import ABC, abstractmethod
@@ -11,11 +11,10 @@ from llmgwd.gateway.dial import Dial
 from llmgwd.gateway.heads import RequestHead
 from llmgwd.gateway.ledger import Times
 from llmgwd.gateway.lines import LineKey, Place
-from llmgwd.gateway.routing import Cause, Choice, choose_again, no_replica, queue_full, waited_too_long
+from llmgwd.gateway.routing import Choice, choose_again, no_replica, queue_full, waited_too_long
 from llmgwd.gateway.state import Gateway
 from llmgwd.gateway.table import Replica, Table
 from llmgwd.gateway.upstream import UpstreamConnection
-from llmgwd.protocol.samples import Arm
 
 _BODY_METHODS = frozenset((b"POST", b"PUT", b"PATCH"))
 
@@ -66,6 +65,10 @@ class Passage(ABC):
         """Answers with the gateway's own error."""
 
     @abstractmethod
+    def _no_room(self, refusal: RefusedError, place: Place) -> None:
+        """The chosen arm is full; place: where the request belongs in another's line; refusal: what to say else."""
+
+    @abstractmethod
     def _lost_unsent(self, why: str) -> None:
         """No connection to the replica: no engine has seen the request, so any other may."""
 
@@ -80,7 +83,7 @@ class Passage(ABC):
     def _attempt(self, place: Place) -> None:
         """Sends the request to the least busy replica of the chosen arm, or waits for one.
 
-        Raises RefusedError when the arm has no replica left, or no place to wait.
+        Raises RefusedError when the arm has no replica left.
         """
         choice, gateway = self._choice, self._gateway
         assert choice is not None
@@ -190,16 +193,11 @@ class Passage(ABC):
         return len(self._body)
 
     def _wait(self, choice: Choice, place: Place) -> None:
-        """Joins the line of the chosen arm. Raises RefusedError when it is full."""
+        """Joins the line of the chosen arm, if there is room."""
         line = choice.arm.line
         if not self._gateway.lines.join(line, self, place):
-            if choice.arm.arm is Arm.CANARY and choice.cause is Cause.SPLIT and choice.model.stable.replicas:
-                # A canary is one replica: that it is small must not cost anyone an answer.
-                self._choice = Choice(choice.model, choice.model.stable, Cause.STAND_IN)
-                self._attempt(place)
-                return
-            self._gateway.ledger.turned_away(choice.arm.key)
-            raise queue_full(choice)
+            self._no_room(queue_full(choice), place)
+            return
         self._line = line
         self._times.wait()
         self._deadline = self._gateway.loop.time() + self._gateway.settings.reply_timeout_s
@@ -236,7 +234,8 @@ class Passage(ABC):
             assert self._choice is not None
             refusal = waited_too_long(self._choice, self._gateway.settings.reply_timeout_s)
             self._leave_line()
-            self.turn_away(refusal)
+            self._times.go()
+            self._no_room(refusal, Place.FIRST)
             return True
         if self._dial is not None:
             self._dial.time_out()

@@ -10,12 +10,14 @@ class Reports:
     A report never changes once it has a number: the daemon may have stored it although its answer was lost.
     """
 
-    __slots__ = ("_gateway", "_seq", "_told_in_flight", "_told_lines", "_unacknowledged")
+    __slots__ = ("_gateway", "_is_sent", "_seq", "_told_in_flight", "_told_lines", "_unacknowledged")
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._seq = 0
         self._unacknowledged: Report | None = None
+        self._is_sent = False
+        """Whether that one went out on the present link."""
         self._told_in_flight: dict[str, int] | None = None
         """What the daemon on the present link last heard; None when it heard nothing."""
         self._told_lines: tuple[LineLength, ...] = ()
@@ -25,11 +27,20 @@ class Reports:
         """Whether the daemon has all that there is to tell."""
         return self._unacknowledged is None and not self._gateway.ledger and not self._gateway.loads
 
-    def linked(self) -> Report | None:
-        """A link is up, perhaps to another life of the daemon: gives the report to send again, if any."""
+    @property
+    def is_on_its_way(self) -> bool:
+        """Whether there is one that was not taken yet."""
+        return self._unacknowledged is not None
+
+    def linked(self) -> None:
+        """A link is up, perhaps to another life of the daemon: what was not taken is `next` again.
+
+        Not at once: if the daemon cannot take it and ends the link, it must have heard before that the routes, which it
+        sends first, are followed.
+        """
         self._told_in_flight = None
         self._told_lines = ()
-        return self._unacknowledged
+        self._is_sent = False
 
     def taken(self, seq: int) -> None:
         """The daemon has everything up to `seq`."""
@@ -45,7 +56,9 @@ class Reports:
         """The report to send now; None while one is on its way, or when there is nothing new."""
         gateway = self._gateway
         if self._unacknowledged is not None:
-            return None
+            again = None if self._is_sent else self._unacknowledged
+            self._is_sent = True
+            return again
         in_flight = gateway.in_flight()
         lines = tuple(LineLength(*key, waiting) for key, waiting in gateway.lines.lengths().items())
         is_same = in_flight == self._told_in_flight and lines == self._told_lines
@@ -56,6 +69,7 @@ class Reports:
         gateway.forget_drained()
         self._told_in_flight = gateway.in_flight()
         self._told_lines = lines
+        self._is_sent = True
         self._unacknowledged = Report(
             seq=self._seq,
             routes_version=gateway.table.version if gateway.table is not None else 0,

@@ -111,8 +111,6 @@ def choose_again(choice: Choice, table: Table | None, name: str) -> Choice:
     is_canarys = choice.arm.arm is Arm.CANARY and choice.cause is Cause.SPLIT
     if is_canarys and canary is not None and canary.replicas and model.share_parts > 0:
         return Choice(model, canary, Cause.SPLIT)
-    if choice.arm.arm is Arm.STABLE and choice.cause is Cause.STAND_IN:
-        return Choice(model, model.stable, Cause.STAND_IN)
     return _stables_turn(model)
 
 

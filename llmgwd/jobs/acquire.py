@@ -1,5 +1,6 @@
 """The steps that bring weights onto this machine: `repository`, `weights`, `checksums`."""
 
+from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
 from llmgwd.protocol.states import JobKind
-from llmgwd.weights.choice import choose
+from llmgwd.weights.choice import choose, entry_file
 from llmgwd.weights.fetch import fetch
+from llmgwd.weights.gguf_sets import quantisation_of
 from llmgwd.weights.local import find_local, hash_local
 from llmgwd.weights.offline import find_on_disk, is_offline
 from llmgwd.weights.progress import abandonable
+from llmgwd.weights.small_files import read_small
 from llmgwd.weights.traits import coming_traits, traits_in
 
 _ARGS = {JobKind.ADD: AddModel, JobKind.CANARY: StartCanary, JobKind.UPDATE: Update}
@@ -50,7 +53,7 @@ async def repository(run: Run) -> str:
     if repo is None:
         raise no_repository(request.name)
     found = await run.in_thread(partial(snapshot, run, repo, request.weights.revision))
-    chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, found, request.weights, model)))
+    chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, run, found, request.weights, model)))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
     run.note(snapshot=chosen, origin=origin_of(chosen))
     return detail
@@ -84,9 +87,31 @@ def no_repository(name: str) -> LlmgwError:
     )
 
 
-def _choose(snapshot: Snapshot, wanted: WeightsChoice, model: Model | None) -> tuple[RepoFile, ...]:
-    like = model.origin.files if model and model.origin.repo and not (wanted.file or wanted.quant) else None
-    return choose(snapshot.files, file=wanted.file, quant=wanted.quant, like=like, allow_unsafe=wanted.allow_unsafe)
+def _choose(run: Run, found: Snapshot, wanted: WeightsChoice, model: Model | None) -> tuple[RepoFile, ...]:
+    served = model.origin if model and not (wanted.file or wanted.quant) else Origin()
+    like, like_quant = what_is_served(served)
+    hub, layout = run.services.hub, run.services.library.layout
+    read = partial(read_small, hub, layout, found, cancelled=run.cancel_flag, notice=run.notice_from_thread)
+    return choose(
+        found.files,
+        read,
+        file=wanted.file,
+        quant=wanted.quant,
+        like=like,
+        like_quant=like_quant,
+        allow_unsafe=wanted.allow_unsafe,
+    )
+
+
+def what_is_served(origin: Origin) -> tuple[tuple[str, ...], str | None]:
+    """What newer weights are chosen like: paths, and the quantisation that the weights themselves tell.
+
+    Of local weights that tell none, neither by their names, nothing: what they are called means nothing elsewhere.
+    """
+    quantisation = origin.traits.quantisation if origin.traits else None
+    entry = entry_file(origin.files)
+    tells = origin.repo or entry is None or quantisation_of(entry) or quantisation
+    return (origin.files if tells else ()), quantisation
 
 
 async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
@@ -136,25 +161,26 @@ async def weights(run: Run) -> str:
     chosen = run.job.snapshot
     if chosen is None:
         return Skipped("local weights")
-    library = run.services.library
-    needed = library.needed_bytes(chosen.files)
-    min_free, kept = run.services.settings.weights.min_free, await kept_now(run.services)
-    await run.in_thread(partial(library.check_space, chosen.files, min_free, keep=kept))
-    await run.in_thread(
-        partial(
-            fetch,
-            run.services.hub,
+    needed = run.services.library.needed_bytes(chosen.files)
+    await run.in_thread(partial(fetch_chosen, run, chosen, await kept_now(run.services)))
+    total = _size_bytes(chosen)
+    names = ", ".join(file.path for file in chosen.files[:2]) + (" …" if len(chosen.files) > 2 else "")
+    return f"{names}: {size_words(total)}" + (f", {size_words(needed)} of it new" if 0 < needed < total else "")
+
+
+def fetch_chosen(run: Run, chosen: Snapshot, kept: Collection[tuple[str, str]]) -> None:
+    """Blocks. Raises LlmgwError when it cannot be fetched or there is no room for it, or Cancelled."""
+    services = run.services
+    with services.space.reserved(run.job.id, chosen.files, services.settings.weights.min_free, keep=kept):
+        fetch(
+            services.hub,
             chosen,
             chosen.files,
-            library,
+            services.library,
             progress=run.progress_from_thread,
             cancelled=run.cancel_flag,
             notice=run.notice_from_thread,
         )
-    )
-    total = _size_bytes(chosen)
-    names = ", ".join(file.path for file in chosen.files[:2]) + (" …" if len(chosen.files) > 2 else "")
-    return f"{names}: {size_words(total)}" + (f", {size_words(needed)} of it new" if 0 < needed < total else "")
 
 
 async def checksums(run: Run) -> str:

@@ -13,7 +13,6 @@ from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import Run
 from llmgwd.protocol.messages import AdapterChoice, AddModel
 from llmgwd.weights.adapters import choose_adapter, find_local_adapter
-from llmgwd.weights.fetch import fetch
 from llmgwd.weights.local import LocalWeights, hash_local
 
 
@@ -30,13 +29,10 @@ async def weights(run: Run) -> str:
     detail = await acquire.weights(run)
     words = []
     for adapter in run.job.adapters:
-        chosen, library = _snapshot(adapter), run.services.library
+        chosen = _snapshot(adapter)
         if chosen is None:
             continue
-        min_free, kept = run.services.settings.weights.min_free, await kept_now(run.services)
-        await run.in_thread(partial(library.check_space, chosen.files, min_free, keep=kept))
-        get = partial(fetch, run.services.hub, chosen, chosen.files, library, notice=run.notice_from_thread)
-        await run.in_thread(partial(get, progress=run.progress_from_thread, cancelled=run.cancel_flag))
+        await run.in_thread(partial(acquire.fetch_chosen, run, chosen, await kept_now(run.services)))
         words.append(f"{adapter.name}: {size_words(adapter.origin.size_bytes or 0)}")
     return _with(detail, words)
 

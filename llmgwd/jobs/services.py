@@ -22,11 +22,18 @@ from llmgwd.jobs.feed import Feed
 from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import EventView
 from llmgwd.store.store import Store
-from llmgwd.weights.choice import entry_file
+from llmgwd.weights.choice import entry_file, projector_file
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
+from llmgwd.weights.space import Space
 
 log = logging.getLogger(__name__)
+
+
+def _there(path: Path) -> Path:
+    if not path.exists():
+        raise refused("weights_gone", f"the weights {path} are not on disk any more")
+    return path
 
 
 def utc_now() -> datetime:
@@ -42,6 +49,7 @@ class Services:
     store: Store
     hub: Hub
     library: Library
+    space: Space
     fleet: Fleet
     dataplane: Dataplane
     feed: Feed
@@ -77,6 +85,7 @@ class Services:
             path=self.weights_path(model.origin),
             engine=find_engine(model.engine, self.engines),
             engine_args=model.engine_args,
+            projector=self.projector_path(model.origin),
             adapters=tuple(AdapterOnDisk(each.name, self.weights_path(each.origin)) for each in adapters),
         )
 
@@ -87,14 +96,17 @@ class Services:
     def weights_path(self, origin: Origin) -> Path:
         """The file or folder that an engine is given. Raises LlmgwError when it is not on disk."""
         if origin.repo is None or origin.revision is None:
-            path = Path(origin.path or "")
-        else:
-            folder = self.library.folder(origin.repo, origin.revision)
-            entry = entry_file(origin.files)
-            path = folder / entry if entry else folder
-        if not path.exists():
-            raise refused("weights_gone", f"the weights {path} are not on disk any more")
-        return path
+            return _there(Path(origin.path or ""))
+        folder, entry = self.library.folder(origin.repo, origin.revision), entry_file(origin.files)
+        return _there(folder / entry if entry else folder)
+
+    def projector_path(self, origin: Origin) -> Path | None:
+        """The file that lets a GGUF model see, if one was chosen. Raises LlmgwError when it is not on disk."""
+        entry, projector = entry_file(origin.files), projector_file(origin.files)
+        if entry is None or projector is None:
+            return None
+        folder = self.weights_path(origin).parents[entry.count("/")]
+        return _there(folder / projector)
 
     def log_event(
         self, by: str, what: EventKind, model: str, *, before: str = "", after: str = "", why: str = ""

@@ -3,6 +3,10 @@
 The daemon listens; a worker connects, says `WorkerHello`, and gets `Routes` at once and after every change. It answers
 each with `RoutesApplied`, after which no new request follows an older table. Samples travel as deltas in `Report`s,
 numbered per worker; the worker keeps a report until `ReportTaken` names it and sends it again after a reconnect.
+
+A worker of another `LINK_VERSION`, left by a daemon that was replaced, gets no routes; it can still hand in what it
+counted. So whatever the version, these stay as they are: the frames, and the tags of `WorkerHello`, `Report` and
+`ReportTaken` with those of their fields that have no default.
 """
 
 import msgspec

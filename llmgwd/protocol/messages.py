@@ -15,9 +15,11 @@ from llmgwd.protocol.views import (
     EventView,
     JobView,
     ModelView,
+    ProgressView,
     PrunedView,
     StatusView,
     UpdateView,
+    VerifiedView,
     WeightsView,
 )
 
@@ -210,9 +212,10 @@ class ListEvents(msgspec.Struct, frozen=True, tag=True):
 
 
 class ListUpdates(msgspec.Struct, frozen=True, tag=True):
-    """Answered by `Updates`, once the hub has been asked."""
+    """Answered by `Updates`, once the hub has been asked; with `follow` by an `UpdateChecked` a model before that."""
 
     name: str | None = None
+    follow: bool = False
 
 
 class ListWeights(msgspec.Struct, frozen=True, tag=True):
@@ -223,6 +226,15 @@ class PruneWeights(msgspec.Struct, frozen=True, tag=True):
     """Removes the weights on disk that nothing needs, or with `dry_run` only says which. Answered by `Pruned`."""
 
     dry_run: bool = False
+
+
+class VerifyWeights(msgspec.Struct, frozen=True, tag=True):
+    """Hashes weights on disk again, a model's or those of a commit's first digits; null: all. `repair` fetches again
+    what is damaged. Answered by `VerifyProgress`es and `Verified`.
+    """
+
+    of: str | None = None
+    repair: bool = False
 
 
 class FindLogs(msgspec.Struct, frozen=True, tag=True):
@@ -256,6 +268,7 @@ Request = (
     | ListUpdates
     | ListWeights
     | PruneWeights
+    | VerifyWeights
     | FindLogs
 )
 
@@ -334,6 +347,20 @@ class CanaryChanged(msgspec.Struct, frozen=True, tag=True):
     canary: CanaryView
 
 
+class VerifyProgress(msgspec.Struct, frozen=True, tag=True):
+    repo: str
+    revision: str
+    progress: ProgressView
+
+
+class Verified(msgspec.Struct, frozen=True, tag=True):
+    revisions: Sequence[VerifiedView]
+
+
+class UpdateChecked(msgspec.Struct, frozen=True, tag=True):
+    update: UpdateView
+
+
 Reply = (
     Hello
     | Status
@@ -350,4 +377,7 @@ Reply = (
     | Failure
     | JobChanged
     | CanaryChanged
+    | UpdateChecked
+    | VerifyProgress
+    | Verified
 )

@@ -225,6 +225,20 @@ class WeightsView(msgspec.Struct, frozen=True):
     """Whether clean-up leaves it."""
 
 
+class VerifiedView(msgspec.Struct, frozen=True):
+    """One revision on disk whose files were hashed again."""
+
+    repo: str
+    revision: str
+    verified: str
+    """What was verified, in words; empty when it is damaged."""
+    damage: str
+    """What was found damaged; empty when nothing was."""
+    used_by: tuple[str, ...]
+    repaired: bool = False
+    """Whether what was damaged is whole again."""
+
+
 class PrunedView(msgspec.Struct, frozen=True):
     """What clean-up removed; repository and revision are null for what fetches that did not end have left."""
 

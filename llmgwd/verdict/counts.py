@@ -54,5 +54,6 @@ class ArmCounts:
 
 
 def add_cells(into: dict[int, int], other: Mapping[int, int]) -> None:
+    known = into.get
     for index, count in other.items():
-        into[index] = into.get(index, 0) + count
+        into[index] = known(index, 0) + count

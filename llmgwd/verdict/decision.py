@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 
 from llmgwd.verdict.evidence import SHARES, Evidence, not_bet_on, promote_alpha
 from llmgwd.verdict.limits import Metric, limit_of
@@ -65,12 +66,12 @@ def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, un
         against = {metric: wealth for metric, wealth in present.items() if _enough(evidence, metric)}
         if math.fsum(against.values()) >= 1.0 / evidence.alpha:
             return Decision(State.WORSE, worse_by=_carriers(against, 1.0 / evidence.alpha), absent=absent)
-    judged = {metric: wealth for metric, wealth in evidence.wealth.items() if metric not in absent}
+    judged = {metric: evidence.wealth[metric] for metric in present if metric not in absent}
     uneven_load = uneven_load and any(metric not in SHARES for metric in judged)
     unsure = tuple(
         metric
         for metric, wealth in judged.items()
-        if not wealth.is_behind(-math.log(promote_alpha(evidence, metric)))
+        if not wealth.is_behind(_log_odds(promote_alpha(evidence, metric)))
         or present[metric] > wealth.spent
         or (uneven_load and metric not in SHARES)
     )
@@ -78,6 +79,12 @@ def decide(evidence: Evidence, age_s: float, *, min_age_s: float = MIN_AGE_S, un
     if unsure or waits or not judged:
         return Decision(State.UNDECIDED, open=unsure, absent=absent, waits=waits)
     return Decision(State.FINE, absent=absent)
+
+
+@lru_cache
+def _log_odds(alpha: float) -> float:
+    """The log wealth that is reached by chance with a probability of at most `alpha`."""
+    return -math.log(alpha)
 
 
 def _carriers(against: Mapping[Metric, float], needed: float) -> tuple[Metric, ...]:

@@ -13,7 +13,7 @@ from llmgwd.verdict.guard import Guard
 from llmgwd.verdict.limits import Limits, Metric, complete, limit_of, weights
 from llmgwd.verdict.load import Load
 from llmgwd.verdict.rate import Rate
-from llmgwd.verdict.scale import FINE_BITS
+from llmgwd.verdict.scale import add_coarse
 from llmgwd.verdict.shares import RARE, UNKNOWN, ShareRecord, unseen
 from llmgwd.verdict.times import TimesRecord
 from llmgwd.verdict.wealth import Wealth
@@ -52,11 +52,8 @@ class Side:
 
 def side_of(times: Mapping[int, int]) -> Side:
     """Of times in fine cells."""
-    side = Side()
-    for index, count in times.items():
-        coarse = index >> FINE_BITS
-        side.times[coarse] = side.times.get(coarse, 0) + count
-        side.n += count
+    side = Side(sum(times.values()))
+    add_coarse(side.times, times)
     return side
 
 
@@ -69,6 +66,12 @@ class Pair:
         self.canary.add(other.canary)
         self.stable.add(other.stable)
 
+    def add_hits(self, canary: tuple[int, int], stable: tuple[int, int]) -> None:
+        """Of a yes/no metric; each (bad, requests)."""
+        for side, (bad, requests) in ((self.canary, canary), (self.stable, stable)):
+            side.hits += bad
+            side.n += requests
+
 
 @dataclass
 class Run:
@@ -80,15 +83,15 @@ class Run:
     """Look in which it began."""
     pair: Pair = field(default_factory=Pair)
 
-    def add(self, look: int, log: float, canary: Side, stable: Side) -> None:
+    def goes_on(self, look: int, log: float) -> bool:
+        """Adds a look's log growth; whether evidence still gathers, so that the look's figures belong to `pair`."""
         if self.log + log <= 0.0:
             self.log = 0.0
-            return
+            return False
         if self.log <= 0.0:
             self.log, self.began, self.pair = 0.0, look, Pair()
         self.log += log
-        self.pair.canary.add(canary)
-        self.pair.stable.add(stable)
+        return True
 
 
 @dataclass

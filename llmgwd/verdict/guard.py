@@ -9,7 +9,7 @@ lasts longer than a block) says by how much evidence is overstated, and the bets
 import math
 from dataclasses import dataclass, field
 
-from llmgwd.verdict.times import NORMAL, NORMAL_SCORE, Levels
+from llmgwd.verdict.times import Sums
 
 BLOCK_S = 300.0
 LEAST_IN_BLOCK = 4
@@ -26,7 +26,10 @@ until blocks have shown that the gap is steady."""
 LONGER = 2.2
 """By how much a drift's long-run variance exceeds what blocks and their LAGS neighbours show of it."""
 
-_SQUARES = tuple(score * score for score in NORMAL)
+CLEAR_JUMP = 25.0
+"""Square of the jump between two stretches of gaps, in units of its own standard error, from which it is one."""
+LEAST_BESIDE_JUMP = 3
+"""Gaps on each side of a jump."""
 
 
 @dataclass
@@ -47,16 +50,16 @@ class Guard:
     usual_n: float = 0.0
     """Canary times of a block, lately."""
 
-    def see(self, look: int, look_s: float, canary: Levels, stable: Levels) -> None:
+    def see(self, look: int, look_s: float, canary: Sums, stable: Sums) -> None:
         """Adds a closed look; ends the block when it is long enough."""
         if self.began is None or (self.began - look) * look_s > BLOCK_S:
             # So far behind the block's beginning means that the clock was set back.
             self.began = look
-        self.canary_n += len(canary)
-        self.canary_sum += NORMAL_SCORE.sum(canary)
-        self.stable_n += len(stable)
-        self.stable_sum += NORMAL_SCORE.sum(stable)
-        self.stable_squares += sum(map(_SQUARES.__getitem__, stable))
+        self.canary_n += canary.n
+        self.canary_sum += canary.normal
+        self.stable_n += stable.n
+        self.stable_sum += stable.normal
+        self.stable_squares += stable.squares
         past_s = max(1, look + 1 - self.began) * look_s
         if past_s >= BLOCK_S:
             self._end()
@@ -96,10 +99,29 @@ def long_run_variance(gaps: list[float]) -> float:
     n = len(gaps)
     if n < 2:
         return 1.0
-    mean = math.fsum(gaps) / n
-    off = [gap - mean for gap in gaps]
+    off = without_jump(gaps)
     variance = sum(value * value for value in off) / (n - 1)
     for lag in range(1, LAGS + 1):
         near = sum(first * second for first, second in zip(off, off[lag:], strict=False)) / (n - 1)
         variance += 2.0 * (1.0 - lag / (LAGS + 1)) * near
     return max(0.0, variance)
+
+
+def without_jump(gaps: list[float]) -> list[float]:
+    """What each gap differs from the mean, or, where they jumped once and clearly, from the mean of its side.
+
+    A canary that gets worse at one moment is no drift, and must not be taken for one: that would silence the very
+    evidence against it.
+    """
+    n, total = len(gaps), math.fsum(gaps)
+    square = math.fsum(gap * gap for gap in gaps) - total * total / n
+    best, at, sum_before = 0.0, 0, 0.0
+    for before, gap in enumerate(gaps[:-1], start=1):
+        sum_before += gap
+        between = (sum_before - total * before / n) ** 2 * n / (before * (n - before))
+        if between > best and min(before, n - before) >= LEAST_BESIDE_JUMP:
+            best, at = between, before
+    if best <= CLEAR_JUMP * max(square - best, 1e-9) / max(1, n - 2):
+        at = 0
+    sides = [side for side in (gaps[:at], gaps[at:]) if side]
+    return [gap - math.fsum(side) / len(side) for side in sides for gap in side]

@@ -28,9 +28,10 @@ def cell(seconds: float) -> int:
 
 def add_coarse(into: dict[int, int], fine: Mapping[int, int]) -> None:
     """Adds a histogram of fine cells to one of `sketch` buckets."""
+    known = into.get
     for index, count in fine.items():
         coarse = index >> FINE_BITS
-        into[coarse] = into.get(coarse, 0) + count
+        into[coarse] = known(coarse, 0) + count
 
 
 def spread_quantile(times: Mapping[int, int], q: float) -> float | None:

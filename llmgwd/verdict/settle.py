@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 
 from llmgwd.verdict.counts import ArmCounts
-from llmgwd.verdict.evidence import SHARES, TIMES, WARM_UP, Evidence, OpenLook, Side, side_of
+from llmgwd.verdict.evidence import SHARES, TIMES, WARM_UP, Evidence, OpenLook, Pair, side_of
 from llmgwd.verdict.limits import Metric
 from llmgwd.verdict.scale import steps_within
 from llmgwd.verdict.shares import DOWN, LEAST_STABLE, ODDS, ShareBets, absolute_bets, share_bets, share_logs
-from llmgwd.verdict.times import RANK_ODDS, TAIL_ODDS, Ranks, rank_logs, tail_logs
+from llmgwd.verdict.times import RANK_ODDS, TAIL_ODDS, Ranks, rank_logs, sums_of, tail_logs
 
 LONGEST_ASIDE = 20
 """Looks for which those without a canary request may wait for one that has."""
@@ -99,8 +99,7 @@ def _close(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
 
 def _learn(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     """Of stable; what it does while it is down is not what the canary is to be held to."""
-    for metric in SHARES:
-        evidence.shares[metric].notice(HITS[metric](look.stable), look.stable.ended)
+    evidence.shares[Metric.BAD_ANSWERS].notice(look.stable.bad, look.stable.ended)
     if stable_down or evidence.shares[Metric.BAD_ANSWERS].lately.value > DOWN:
         return
     for metric in SHARES:
@@ -131,10 +130,7 @@ def bets_on(evidence: Evidence, metric: Metric, share: float) -> ShareBets | Non
 def _close_share(evidence: Evidence, metric: Metric, look: OpenLook) -> None:
     hits = HITS[metric]
     canary, stable = (hits(look.canary), look.canary.ended), (hits(look.stable), look.stable.ended)
-    life = evidence.life[metric]
-    for side, (bad, requests) in ((life.canary, canary), (life.stable, stable)):
-        side.hits += bad
-        side.n += requests
+    evidence.life[metric].add_hits(canary, stable)
     bets = bets_on(evidence, metric, look.share) if metric in evidence.wealth and metric not in look.not_for else None
     if bets:
         against, behind = share_logs(bets, canary, stable)
@@ -142,35 +138,29 @@ def _close_share(evidence: Evidence, metric: Metric, look: OpenLook) -> None:
             # Without a comparison it can lose what speaks for it, and win nothing.
             behind = [min(0.0, log) for log in behind]
         growth = _bet(evidence, metric, ODDS, against, behind)
-        evidence.runs[metric].add(look.number, growth, Side(canary[1], canary[0]), Side(stable[1], stable[0]))
+        run = evidence.runs[metric]
+        if run.goes_on(look.number, growth):
+            run.pair.add_hits(canary, stable)
 
 
 def _close_times(evidence: Evidence, metric: Metric, look: OpenLook, judged: bool) -> None:
     canary, stable = TIMES_OF[metric](look.canary), TIMES_OF[metric](look.stable)
     if not canary and not stable:
         return
-    of_canary, of_stable = side_of(canary), side_of(stable)
+    of_look = Pair(side_of(canary), side_of(stable))
     record = evidence.times[metric]
     if judged:
-        life, limit = evidence.life[metric], evidence.limits[metric]
-        life.canary.add(of_canary)
-        life.stable.add(of_stable)
+        evidence.life[metric].add(of_look)
+        limit = evidence.limits[metric]
         if record.ranks and limit is not None:
-            _bet_on_times(
-                evidence,
-                metric,
-                look,
-                record.ranks,
-                1.0 / limit if metric is Metric.SPEED else limit,
-                of_canary,
-                of_stable,
-            )
+            limit = 1.0 / limit if metric is Metric.SPEED else limit
+            _bet_on_times(evidence, metric, look, record.ranks, limit, of_look)
     if stable:
-        record.learn_times(of_stable.times, of_stable.n)
+        record.learn_times(of_look.stable.times, of_look.stable.n)
 
 
 def _bet_on_times(
-    evidence: Evidence, metric: Metric, look: OpenLook, ranks: Ranks, limit: float, of_canary: Side, of_stable: Side
+    evidence: Evidence, metric: Metric, look: OpenLook, ranks: Ranks, limit: float, of_look: Pair
 ) -> None:
     canary, stable = TIMES_OF[metric](look.canary), TIMES_OF[metric](look.stable)
     record, guard = evidence.times[metric], evidence.guards[metric]
@@ -182,14 +172,17 @@ def _bet_on_times(
     if metric in evidence.wealth and metric not in look.not_for:
         logs = rank_logs(record, ratio, strict, lenient, plain)
         growth = _bet(evidence, metric, RANK_ODDS, *logs, 1.0 / overstated)
-        evidence.runs[metric].add(look.number, growth, of_canary, of_stable)
+        if evidence.runs[metric].goes_on(look.number, growth):
+            evidence.runs[metric].pair.add(of_look)
     if metric is Metric.TTFT and Metric.TTFT_P95 in evidence.wealth and Metric.TTFT_P95 not in look.not_for:
         # A drift moves the tail's share by less, in units of its own chance.
         power = 1.0 / (1.0 + 0.35 * (overstated - 1.0))
         growth = _bet(evidence, Metric.TTFT_P95, TAIL_ODDS, *tail_logs(record, ratio, strict, lenient, plain), power)
-        evidence.runs[Metric.TTFT_P95].add(look.number, growth, of_canary, of_stable)
-    record.learn_scores(plain)
-    guard.see(look.number, evidence.look_s, strict, plain)
+        if evidence.runs[Metric.TTFT_P95].goes_on(look.number, growth):
+            evidence.runs[Metric.TTFT_P95].pair.add(of_look)
+    of_plain = sums_of(plain)
+    record.learn_scores(of_plain)
+    guard.see(look.number, evidence.look_s, sums_of(strict), of_plain)
 
 
 def _bet(

@@ -45,7 +45,7 @@ class ShareRecord:
     prior_requests: float
     rate: Recent
     lately: Recent = field(default_factory=lambda: Recent(0.0, DOWN_PRIOR))
-    """Over the last few dozen requests: tells when stable is down."""
+    """Over the last few dozen requests: tells when stable is down. Only kept for bad answers."""
     seen: int = 0
     """Requests of stable."""
 

@@ -18,6 +18,7 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, repeat
 from operator import add
 from statistics import NormalDist
+from typing import NamedTuple
 
 from llmgwd.verdict.counts import add_cells
 from llmgwd.verdict.scale import FINE_BITS, FINE_PER_COARSE
@@ -67,16 +68,31 @@ class Score:
     def recent(self) -> Recent:
         return Recent(self.prior_top, self.prior_bottom)
 
-    def sum(self, levels: Levels) -> float:
-        return sum(map(self.by_level.__getitem__, levels))
-
-    def learn(self, recent: Recent, stable: Levels) -> None:
-        recent.add(self.sum(stable), len(stable), self.half_life, self.prior_top, self.prior_bottom)
+    def learn(self, recent: Recent, top: float, n: int) -> None:
+        recent.add(top, n, self.half_life, self.prior_top, self.prior_bottom)
 
 
 NORMAL_SCORE = Score(NORMAL, 10.0, 20.0, 150.0)
 SKEWED_SCORE = Score(SKEWED, 20.0 * sum(SKEWED) / LEVELS, 20.0, 150.0)
 TAIL_SCORE = Score(TAIL, 2.5, 50.0, 500.0)
+
+
+class Sums(NamedTuple):
+    """Of a look's times: how many, their scores, and the squares of the normal ones."""
+
+    n: int = 0
+    normal: float = 0.0
+    squares: float = 0.0
+    skewed: float = 0.0
+    tail: float = 0.0
+
+
+_SCORES = tuple(zip(NORMAL, [score * score for score in NORMAL], SKEWED, TAIL, strict=True))
+
+
+def sums_of(levels: Levels) -> Sums:
+    return Sums(len(levels), *map(sum, zip(*[_SCORES[level] for level in levels], strict=True)))
+
 
 RANK_SIZES = (0.08, 0.2)
 """Roll-back bets on the normal score: the shifts, in standard deviations, that they are best for."""
@@ -123,10 +139,10 @@ class TimesRecord:
         self.fresh, self.fresh_n = {}, 0
         self.__dict__.pop("ranks", None)
 
-    def learn_scores(self, stable: Levels) -> None:
-        NORMAL_SCORE.learn(self.normal, stable)
-        SKEWED_SCORE.learn(self.skewed, stable)
-        TAIL_SCORE.learn(self.tail, stable)
+    def learn_scores(self, stable: Sums) -> None:
+        NORMAL_SCORE.learn(self.normal, stable.normal, stable.n)
+        SKEWED_SCORE.learn(self.skewed, stable.skewed, stable.n)
+        TAIL_SCORE.learn(self.tail, stable.tail, stable.n)
 
 
 _WITHIN = tuple((cell + 0.5) / FINE_PER_COARSE for cell in range(FINE_PER_COARSE))
@@ -170,12 +186,12 @@ class Ranks:
 class Rows(dict[int, tuple[float, ...]]):
     """By level, the log factor of one time for each bet; worked out when first asked for, since few levels occur."""
 
-    def __init__(self, score: Score, centre: float, sizes: Sequence[float]) -> None:
+    def __init__(self, centre: float, sizes: Sequence[float]) -> None:
         super().__init__()
-        self._by_level, self._centre, self._sizes = score.by_level, centre, sizes
+        self._centre, self._sizes = centre, sizes
 
     def __missing__(self, level: int) -> tuple[float, ...]:
-        off = self._by_level[level] - self._centre
+        off = NORMAL[level] - self._centre
         row = self[level] = tuple([math.log1p(size * off) for size in self._sizes])
         return row
 
@@ -183,19 +199,19 @@ class Rows(dict[int, tuple[float, ...]]):
         """The log factor of all `levels` for each bet."""
         if not levels:
             return [0.0] * len(self._sizes)
-        return [sum(logs) for logs in zip(*[self[level] for level in levels], strict=True)]
+        return list(map(sum, zip(*[self[level] for level in levels], strict=True)))
 
 
-class Game:
-    """Bets on one score under one centre and ratio: `against` and `behind` are their sizes, none negative."""
+class NormalGame:
+    """The bets on the normal score under one centre and ratio."""
 
-    def __init__(
-        self, score: Score, centre: float, ratio: float, against: Sequence[float], behind: Sequence[float]
-    ) -> None:
+    def __init__(self, ratio: float, centre: float) -> None:
         up, down = boldest(ratio, centre)
-        against, behind = [min(size, up) for size in against], [-min(size, down) for size in behind]
-        self._strict, self._lenient = Rows(score, centre, against), Rows(score, centre, behind)
-        self._stable = Rows(score, centre, [-size * ratio for size in (*against, *behind)])
+        per_deviation = NORMAL_RANGE / (1.0 + ratio)
+        against = [min(size * per_deviation, up) for size in RANK_SIZES]
+        behind = [-min(size * per_deviation, down) for size in RANK_BEHIND]
+        self._strict, self._lenient = Rows(centre, against), Rows(centre, behind)
+        self._stable = Rows(centre, [-size * ratio for size in (*against, *behind)])
         self._first_behind = len(against)
 
     def logs(self, canary: Levels, canary_lenient: Levels, stable: Levels) -> tuple[list[float], list[float]]:
@@ -208,16 +224,18 @@ class Game:
         )
 
 
-@lru_cache(KEPT_GAMES)
-def _normal_game(ratio: float, centre: float) -> Game:
-    per_deviation = NORMAL_RANGE / (1.0 + ratio)
-    against, behind = ([size * per_deviation for size in sizes] for sizes in (RANK_SIZES, RANK_BEHIND))
-    return Game(NORMAL_SCORE, centre, ratio, against, behind)
+_normal_game = lru_cache(KEPT_GAMES)(NormalGame)
 
 
 @lru_cache(KEPT_GAMES)
-def _skewed_game(ratio: float, centre: float) -> Game:
-    return Game(SKEWED_SCORE, centre, ratio, [LARGE / (max(centre, 1e-9) * (1.0 + ratio))], [])
+def _skewed_bet(ratio: float, centre: float) -> tuple[Sequence[float], Sequence[float]]:
+    """By level, the log factors of the roll-back bet on the skewed score: of a canary time and of a stable one."""
+    up, _ = boldest(ratio, centre)
+    size = min(LARGE / (max(centre, 1e-9) * (1.0 + ratio)), up)
+    return (
+        [math.log1p(size * (score - centre)) for score in SKEWED],
+        [math.log1p(-size * ratio * (score - centre)) for score in SKEWED],
+    )
 
 
 @lru_cache(KEPT_GAMES)
@@ -247,8 +265,9 @@ def rank_logs(
     canary: shifted for the roll-back bets; canary_lenient: for the promote bets; ratio: share / (1 - share).
     """
     against, behind = _normal_game(ratio, _rounded(record.normal, CENTRES)).logs(canary, canary_lenient, stable)
-    large, _ = _skewed_game(ratio, _rounded(record.skewed, CENTRES)).logs(canary, (), stable)
-    return against + large, behind
+    of_canary, of_stable = _skewed_bet(ratio, _rounded(record.skewed, CENTRES))
+    large = sum(map(of_canary.__getitem__, canary)) + sum(map(of_stable.__getitem__, stable))
+    return [*against, large], behind
 
 
 def tail_logs(
@@ -260,7 +279,7 @@ def tail_logs(
 
 
 def _beyond(levels: Levels) -> Hits:
-    return TAIL_SCORE.sum(levels), len(levels)
+    return sum(map(TAIL.__getitem__, levels)), len(levels)
 
 
 def _rounded(recent: Recent, parts: int) -> float:

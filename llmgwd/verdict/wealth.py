@@ -78,9 +78,9 @@ class Wealth:
             grown = [min(HIGHEST_WEALTH, wealth) for wealth in grown]
             self.total = math.fsum(grown)
         self.against = grown
-        before = self.behind or [0.0] * len(behind)
+        before, highest = self.behind or [0.0] * len(behind), self.highest
         self.behind = [
-            so_far + power * log if so_far + power * log < self.highest else self.highest
+            sum_of_logs if (sum_of_logs := so_far + power * log) < highest else highest
             for so_far, log in zip(before, behind, strict=True)
         ]
 

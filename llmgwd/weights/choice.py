@@ -6,18 +6,21 @@ from itertools import takewhile
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile
-from llmgwd.weights import folder_files
+from llmgwd.weights.folder_code import code_to_run
+from llmgwd.weights.folder_files import companions, python
+from llmgwd.weights.folder_weights import PICKLES, SAFETENSORS, Read, find_weights, module_folders
 from llmgwd.weights.gguf_sets import (
-    NAMED_AT_MOST,
     GgufSet,
     gguf_sets,
     is_first_of_set,
     is_gguf,
+    is_no_model,
     is_projector,
     missing_shards,
-    projector_for,
+    model_name,
     projector_sets,
     quantisation_of,
+    some,
 )
 
 DEFAULT_QUANTISATIONS = ("Q4_K_M", "Q8_0")
@@ -28,31 +31,35 @@ TRUSTED = "if you trust its author, add --allow-unsafe"
 
 def choose(
     files: Iterable[RepoFile],
+    read: Read,
     *,
     file: str | None = None,
     quant: str | None = None,
     like: Sequence[str] | None = None,
+    like_quant: str | None = None,
     allow_unsafe: bool = False,
 ) -> tuple[RepoFile, ...]:
     """The files to fetch and serve, by path.
 
     file is a glob (of the name, or with a slash of the path) and quant a quantisation; like holds the paths that
-    stable is served from, and then the same quantisation is wanted. With none of them: Q4_K_M, Q8_0, or the only one.
-    A glob that meets one shard means its whole set. allow_unsafe also takes weights that run code when loaded.
-    Raises LlmgwError `weights_…`, which lists what there is.
+    stable is served from, and then its quantisation is wanted, by its name, else like_quant. With none of them: Q4_K_M,
+    Q8_0, or the only one. A glob that meets one shard means its whole set. allow_unsafe also takes weights that run
+    code when loaded. read gives the settings and indexes of a folder. Raises LlmgwError `weights_…`, which lists what
+    there is, and as read.
     """
     files = tuple(files)
-    sets, like = gguf_sets(files), like or ()
+    like = like or ()
+    sets, projectors = gguf_sets(files, like), projector_sets(files)
     wants_folder = bool(like) and not any(map(is_gguf, like))
     if file is not None:
         is_of_gguf = any(is_gguf(found.path) for found in _matching(files, file))
-        chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, allow_unsafe)
+        chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, read, like, allow_unsafe)
     elif quant is not None:
-        chosen = _with_projector(_whole(_by_quantisation(sets, quant), sets), files, like)
+        chosen = with_projector(_whole(_by_quantisation(files, sets, quant), sets), projectors, like)
     elif sets and not wants_folder:
-        chosen = _with_projector(_whole(_by_habit(sets, like), sets), files, like)
+        chosen = with_projector(_whole(_by_habit(sets, like, like_quant), sets), projectors, like)
     else:
-        chosen = _folder(files, None, allow_unsafe)
+        chosen = _folder(files, None, read, like, allow_unsafe)
     return tuple(sorted(chosen, key=lambda found: found.path))
 
 
@@ -67,21 +74,39 @@ def projector_file(paths: Iterable[str]) -> str | None:
     return next((path for path in sorted(paths) if is_projector(path)), None)
 
 
-def _by_habit(sets: list[GgufSet], like: Sequence[str]) -> list[GgufSet]:
+def with_projector(model: GgufSet, projectors: list[GgufSet], like: Sequence[str] = ()) -> list[RepoFile]:
+    """The model and its projector with all its shards, if there is any.
+
+    Stable's; else of those in the model's folder, or of all, those with the name most like the model's, and of these
+    the most exact of a reasonable size. Raises LlmgwError when several are left.
+    """
+    served = projector_file(like)
+    found = [one for one in projectors if one.files[0].path == served] or _nearest(projectors, model.stem)
+    usual = [[one for one in found if one.quantisation == label] for label in PROJECTOR_QUANTISATIONS]
+    found = next(filter(None, usual), found)
+    if len(found) > 1:
+        names = some([one.files[0].path for one in found])
+        hint = "name the model and its projector with --file"
+        raise LlmgwError("weights_ambiguous", f"{model.stem} has several projectors: {names}", hint=hint)
+    for one in found:
+        _check_whole(one, projectors)
+    return [*model.files, *(file for one in found for file in one.files)]
+
+
+def _by_habit(sets: list[GgufSet], like: Sequence[str], like_quant: str | None) -> list[GgufSet]:
     served = entry_file(like)
     if served is not None:
-        return _as_served(sets, served)
+        return _as_served(sets, served, quantisation_of(served) or like_quant)
     for quantisation in DEFAULT_QUANTISATIONS:
         if found := [one for one in sets if one.quantisation == quantisation]:
             return found
     return sets
 
 
-def _as_served(sets: list[GgufSet], served: str) -> list[GgufSet]:
-    """The sets of stable's quantisation; of several, or when its name tells none, the one of the same name."""
-    quantisation = quantisation_of(served)
+def _as_served(sets: list[GgufSet], served: str, quantisation: str | None) -> list[GgufSet]:
+    """The sets of stable's quantisation; of several, or when that is not known, the one of the same name."""
     found = [one for one in sets if one.quantisation == quantisation] if quantisation else []
-    stem = gguf_sets([RepoFile(served, 0)])[0].stem
+    stem = gguf_sets([RepoFile(served, 0)], named=[served])[0].stem
     named_alike = [one for one in found or sets if one.stem == stem]
     if named_alike or found:
         return named_alike or found
@@ -91,27 +116,29 @@ def _as_served(sets: list[GgufSet], served: str) -> list[GgufSet]:
     raise _refusal("weights_no_such", f"this revision has no {label}, which stable is served from", sets)
 
 
-def _by_quantisation(sets: list[GgufSet], quant: str) -> list[GgufSet]:
+def _by_quantisation(files: Sequence[RepoFile], sets: list[GgufSet], quant: str) -> list[GgufSet]:
     """`Q4_K_XL` also finds `UD-Q4_K_XL` when no other is called so."""
     label = quant.upper()
     for wanted in (label, f"UD-{label}"):
         if found := [one for one in sets if one.quantisation == wanted]:
             return found
-    raise _refusal("weights_no_such", f"there is no quantisation {quant}", sets)
+    raise _refusal("weights_no_such", f"there is no quantisation {quant}", sets, _without_choice(files))
 
 
 def _gguf_by_glob(files: Sequence[RepoFile], sets: list[GgufSet], glob: str) -> list[RepoFile]:
     matched = {found.path for found in _matching(files, glob)}
-    models = [one for one in sets if any(file.path in matched for file in one.files)]
+    models = [one for one in sets if any(file.path in matched for file in one.files)] or gguf_sets(
+        [file for file in files if file.path in matched], named=matched
+    )
     if not models:
-        raise _refusal("weights_no_such", f"{glob} matches no model, only a projector or an adapter", sets)
+        raise _refusal("weights_no_such", f"{glob} matches no model, only a projector", sets)
     chosen = _whole(models, sets, f"{glob} matches")
     projectors = [one for one in projector_sets(files) if any(file.path in matched for file in one.files)]
     if len(projectors) > 1:
         names = ", ".join(one.files[0].path for one in projectors)
         raise LlmgwError("weights_ambiguous", f"{glob} matches several projectors: {names}", hint="narrow --file")
     if not projectors:
-        return _with_projector(chosen, files, ())
+        return with_projector(chosen, projector_sets(files))
     _check_whole(projectors[0], sets)
     return [*chosen.files, *projectors[0].files]
 
@@ -129,34 +156,14 @@ def _whole(found: list[GgufSet], sets: list[GgufSet], who: str = "there are") ->
 
 def _check_whole(only: GgufSet, sets: list[GgufSet]) -> None:
     if only.missing.count:
-        message = f"{only.quantisation or only.stem} lacks {_some(only.missing.paths, only.missing.count)}"
+        message = f"{only.quantisation or only.stem} lacks {some(only.missing.paths, only.missing.count)}"
         raise _refusal("weights_shard_missing", message, [one for one in sets if one is not only])
-
-
-def _with_projector(model: GgufSet, files: Iterable[RepoFile], like: Sequence[str]) -> list[RepoFile]:
-    """The model and its projector with all its shards, if there is any.
-
-    Stable's; else of those in the model's folder, or of all, those with the name most like the model's, and of these
-    the most exact of a reasonable size. Raises LlmgwError when several are left.
-    """
-    projectors = projector_sets(files)
-    served = projector_file(like)
-    found = [one for one in projectors if one.files[0].path == served] or _nearest(projectors, model.stem)
-    usual = [[one for one in found if one.quantisation == label] for label in PROJECTOR_QUANTISATIONS]
-    found = next(filter(None, usual), found)
-    if len(found) > 1:
-        names = _some([one.files[0].path for one in found])
-        hint = "name the model and its projector with --file"
-        raise LlmgwError("weights_ambiguous", f"{model.stem} has several projectors: {names}", hint=hint)
-    for one in found:
-        _check_whole(one, projectors)
-    return [*model.files, *(file for one in found for file in one.files)]
 
 
 def _nearest(projectors: list[GgufSet], stem: str) -> list[GgufSet]:
     folder, _, name = stem.rpartition("/")
     among = [one for one in projectors if one.stem.rpartition("/")[0] == folder] or projectors
-    likeness = [_shared_start(projector_for(one.stem), name.lower()) for one in among]
+    likeness = [_shared_start(model_name(one.stem), name.lower()) for one in among]
     return [one for one, length in zip(among, likeness, strict=True) if length == max(likeness)]
 
 
@@ -165,46 +172,51 @@ def _shared_start(one: str, other: str) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def _folder(files: Sequence[RepoFile], glob: str | None, allow_unsafe: bool) -> list[RepoFile]:
-    matched = {found.path for found in _matching(files, glob)} if glob is not None else None
-    among = [file for file in files if matched is None or file.path in matched]
-    weights, pickles = folder_files.safetensors(among), folder_files.pickles(among)
-    if not weights and pickles:
-        if not allow_unsafe:
-            message = f"{_some([file.path for file in pickles])}: weights in this format run code when they are loaded"
-            raise LlmgwError("weights_unsafe", message, hint=f"use a repository with safetensors or GGUF; {TRUSTED}")
-        weights = pickles
+def _folder(
+    files: Sequence[RepoFile], glob: str | None, read: Read, like: Sequence[str], allow_unsafe: bool
+) -> list[RepoFile]:
+    among = {found.path for found in _matching(files, glob)} if glob is not None else None
+    weights, indexes = find_weights(files, (SAFETENSORS, *PICKLES), read, among=among, like=like)
     if not weights:
         what = f"{glob} matches no weights" if glob is not None else "the repository has no weights that can be served"
-        raise _refusal("weights_none", what, gguf_sets(files))
+        if set_aside := [file.path for file in files if is_no_model(file.path)]:
+            message = f"{what}, only what is named like an adapter or an importance matrix: {some(set_aside)}"
+            raise LlmgwError("weights_none", message, hint=f"if that is a model, name it: --file '{set_aside[0]}'")
+        raise _refusal("weights_none", what, gguf_sets(files), _without_choice(files))
+    pickles = [file.path for file in weights if not file.name.endswith(SAFETENSORS.suffix)]
+    if pickles and not allow_unsafe:
+        message = f"{some(pickles)}: weights in this format run code when they are loaded"
+        raise LlmgwError("weights_unsafe", message, hint=f"use a repository with safetensors or GGUF; {TRUSTED}")
     if (missing := missing_shards(weights)).count:
-        message = f"the weights are not complete: {_some(missing.paths, missing.count)} missing"
+        message = f"the weights are not complete: {some(missing.paths, missing.count)} missing"
         raise LlmgwError("weights_shard_missing", message, hint="wait for the upload to end, or name another revision")
-    code = folder_files.remote_code(files)
+    code = code_to_run(files, read)
     if code and not allow_unsafe:
-        message = f"the repository brings code that is run to load it: {_some([file.path for file in code])}"
+        message = f"the repository brings code that is run to load it: {some(code)}"
         raise LlmgwError("weights_unsafe", message, hint=f"read that code at this revision; {TRUSTED}")
-    imported = folder_files.python(files) if code else []
-    return [*weights, *folder_files.companions(files, weights), *imported]
+    imported = python(files) if code else []
+    return [*weights, *indexes, *companions(files, module_folders(files, read)), *imported]
 
 
-def _matching(files: Iterable[RepoFile], glob: str) -> list[RepoFile]:
+def _matching(files: Sequence[RepoFile], glob: str) -> list[RepoFile]:
     found = [file for file in files if fnmatchcase(file.path if "/" in glob else file.name, glob)]
     if not found:
-        raise _refusal("weights_no_such", f"{glob} matches no file", gguf_sets(files))
+        raise _refusal("weights_no_such", f"{glob} matches no file", gguf_sets(files), _without_choice(files))
     return found
 
 
-def _refusal(code: str, message: str, sets: Sequence[GgufSet]) -> LlmgwError:
-    """With what there is, or with nothing to choose from."""
+def _refusal(
+    code: str, message: str, sets: Sequence[GgufSet], otherwise: str = "name another repository or revision"
+) -> LlmgwError:
+    """With what there is, or, with nothing to choose from, what to do `otherwise`."""
     listed = ", ".join(one.in_words() for one in sets[:LISTED_AT_MOST])
     there_is = f"; there is: {listed}" if listed else ""
-    hint = "choose with --quant or --file" if listed else "name another repository or revision"
+    hint = "choose with --quant or --file" if listed else otherwise
     return LlmgwError(code, message + there_is, hint=hint)
 
 
-def _some(paths: Sequence[str], count: int | None = None) -> str:
-    """count: how many there are, when paths are only the first of them."""
-    named = paths[:NAMED_AT_MOST]
-    left = (len(paths) if count is None else count) - len(named)
-    return ", ".join(named) + (f" and {left} more" if left > 0 else "")
+def _without_choice(files: Sequence[RepoFile]) -> str:
+    """The way on where --file or --quant asks for one of several and there is no GGUF to choose from."""
+    if any(file.name.endswith(SAFETENSORS.suffix) for file in files):
+        return "leave out --file and --quant: the repository is served whole, from its safetensors"
+    return "name another repository or revision"

@@ -1,13 +1,11 @@
 """One file's content from the hub to disk: resumed, hashed while it streams, in place only when it is right."""
 
-from contextlib import suppress
-
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
 from llmgwd.weights.content import expected_digest
 from llmgwd.weights.hub import Body, Hub
 from llmgwd.weights.layout import Layout
-from llmgwd.weights.locks import locked_file, try_lock
+from llmgwd.weights.locks import locked_file
 from llmgwd.weights.partial import Partial
 from llmgwd.weights.patience import Attempts
 from llmgwd.weights.progress import CancelFlag, Notice, check
@@ -29,6 +27,8 @@ class Download:
         self._target = layout.content_of(file)
         self._notice = notice
         self._body: Body | None = None
+        self._source = ""
+        """Who sent what came last, and whether with a token, in words."""
         self._by_xet = True
 
     @property
@@ -42,15 +42,6 @@ class Download:
     def interrupt(self) -> None:
         if (body := self._body) is not None:
             body.interrupt()
-
-    def discard(self) -> None:
-        """Removes what was fetched, unless another fetch is at work on it or a revision has it already."""
-        with suppress(FileNotFoundError), self._partial.open("rb") as handle:
-            if try_lock(handle.fileno()):
-                self._partial.unlink()
-        with suppress(FileNotFoundError):
-            if self._target.stat().st_nlink == 1:
-                self._target.unlink()
 
     def run(self, cancelled: CancelFlag) -> None:
         """Returns when the content is in place. Raises LlmgwError, OSError or Cancelled, and keeps what it has."""
@@ -73,9 +64,10 @@ class Download:
             partial.start_over()
             self._by_xet = False
             if fetch < FETCHES_OF_WRONG_CONTENT:
-                self._notice(f"{self.file.path} arrived damaged ({got[:12]}…); fetching it once more")
+                self._notice(f"{self.file.path} arrived damaged{self._source}: {got[:12]}…; fetching it once more")
         partial.discard()
-        raise wrong_content(self.file, got, hint="a proxy or a disk may damage data; check them, then try again")
+        hint = f"it came{self._source}; a proxy or a disk may damage data: check them, then try again"
+        raise wrong_content(self.file, got, hint=hint)
 
     def _complete(self, partial: Partial, cancelled: CancelFlag) -> None:
         attempts = Attempts(self._hub.patience, cancelled, self._notice)
@@ -85,6 +77,7 @@ class Download:
             asked = self._hub.asked(self._revision.repo, self._revision.sha, self.file.path)
             try:
                 with self._hub.open_file(asked, self.file, partial.size_bytes, by_xet=self._by_xet) as body:
+                    self._source = f" from {asked.named(body.host)} ({asked.with_token(body.host)})"
                     self._receive(body, partial, cancelled)
             except FAILURES as error:
                 check(cancelled)  # a read that was interrupted looks like a lost connection
@@ -99,19 +92,22 @@ class Download:
         if body.start != partial.size_bytes:
             partial.start_over()
         if body.start is None:
-            raise UnexpectedAnswerError(f"{self.file.path} is shorter than listed")
+            raise UnexpectedAnswerError(f"{self.file.path} is shorter than listed", body.host)
         self._body = body
         try:
+            check(cancelled)  # set before there was a body to interrupt, it must not wait for one that is silent
             for chunk in body.chunks():
                 check(cancelled)
                 partial.append(chunk)
                 if partial.size_bytes > self.file.size_bytes:
                     partial.start_over()
-                    raise UnexpectedAnswerError(f"{self.file.path} is longer than its {self.file.size_bytes} bytes")
+                    longer = f"{self.file.path} is longer than its {self.file.size_bytes} bytes"
+                    raise UnexpectedAnswerError(longer, body.host)
         finally:
             self._body = None
         if not partial.is_complete:
-            raise UnexpectedAnswerError(f"{self.file.path} ended at {partial.size_bytes} of {self.file.size_bytes}")
+            ended = f"{self.file.path} ended at {partial.size_bytes} of {self.file.size_bytes}"
+            raise UnexpectedAnswerError(ended, body.host)
 
 
 def wrong_content(file: RepoFile, got: str, *, hint: str) -> LlmgwError:

@@ -1,6 +1,5 @@
 """A revision's files onto disk: several at a time, each verified, the folder in place only when it is whole."""
 
-import errno
 import queue
 import threading
 from collections import deque
@@ -12,8 +11,8 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot, size_words
 from llmgwd.weights.download import Download
 from llmgwd.weights.hub import Hub
-from llmgwd.weights.layout import MANIFEST
 from llmgwd.weights.library import Library
+from llmgwd.weights.manifest import MANIFEST
 from llmgwd.weights.progress import (
     LOOK_EVERY_S,
     NEVER,
@@ -25,6 +24,7 @@ from llmgwd.weights.progress import (
     ignore_progress,
     in_background,
 )
+from llmgwd.weights.reclaim import give_back, is_full
 from llmgwd.weights.staging import staged
 
 FILES_AT_A_TIME = 4
@@ -61,6 +61,7 @@ def fetch(
     try:
         library.make()
         with staged(library.layout, wanted) as staging:
+            staging.check_links()
             missing = {file.content_id: file for file in wanted.files if not staging.take(file)}
             _Crew(hub, wanted, missing.values(), library, notice).fetch(progress, cancelled)
             lost = [file.path for file in wanted.files if not staging.take(file)]
@@ -70,6 +71,8 @@ def fetch(
                 )
             return staging.publish()
     except OSError as error:
+        if is_full(error):  # a full disk is somebody's outage: what this fetch took of it is worth more than a resume
+            give_back(library.layout, wanted.files)
         raise _disk_trouble(error, wanted, library) from error
 
 
@@ -77,6 +80,8 @@ class _Crew:
     """A few threads that work through the contents, largest first, so that the last one does not run alone."""
 
     def __init__(self, hub: Hub, wanted: Snapshot, files: Iterable[RepoFile], library: Library, notice: Notice) -> None:
+        self._layout = library.layout
+        self._has_failed_for_space = False
         self._notice = notice
         self._notices: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._downloads = [
@@ -98,9 +103,8 @@ class _Crew:
                 for future in done:
                     future.result()
         except BaseException as error:
+            self._has_failed_for_space = is_full(error)
             self._stop(stop, running)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                self._discard()
             raise
 
     def _work(self, stop: threading.Event) -> None:
@@ -109,7 +113,11 @@ class _Crew:
                 download = self._waiting.popleft()
             except IndexError:
                 return
-            download.run(stop)
+            try:
+                download.run(stop)
+            finally:
+                if self._has_failed_for_space:  # this thread may end after all others have given back theirs
+                    give_back(self._layout, [download.file])
 
     def _report(self, progress: Progress) -> None:
         progress(sum(download.done_bytes for download in self._downloads), self._total_bytes)
@@ -122,15 +130,10 @@ class _Crew:
             download.interrupt()
         wait(running, timeout=GRACE_S)
 
-    def _discard(self) -> None:
-        """A full disk must get back what this fetch took of it."""
-        for download in self._downloads:
-            download.discard()
-
 
 def _disk_trouble(error: OSError, wanted: Snapshot, library: Library) -> LlmgwError:
     root = library.layout.root
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         size = size_words(sum(file.size_bytes for file in wanted.files))
         message = (
             f"{root} is full ({error.strerror}): {wanted.repo} has {size}, {size_words(library.free_bytes())} are free"

@@ -1,7 +1,7 @@
 """GGUF files by their names: which of them make one model, at which quantisation, and whether the set is whole."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 import msgspec
@@ -15,7 +15,7 @@ _QUANTISATION = re.compile(
     r"(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
-_NO_MODEL = re.compile(r"imatrix|ggml-vocab|(?<![a-z])lora(?![a-z])", re.IGNORECASE)
+_NO_MODEL = re.compile(r"ggml-vocab|(?<![a-z])lora(?![a-z])", re.IGNORECASE)
 NAMED_AT_MOST = 3
 _SAME = {"FP16": "F16", "FP32": "F32"}
 
@@ -49,11 +49,21 @@ class GgufSet(msgspec.Struct, frozen=True):
         return f"{label} ({size_words(self.size_bytes)}{shards}{lacks})"
 
 
-def gguf_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
-    """All models of a repository, by stem. Projectors, LoRA adapters and importance matrices are none."""
-    return _sets(
-        file for file in files if is_gguf(file.path) and not is_projector(file.path) and not _NO_MODEL.search(file.name)
-    )
+def gguf_sets(files: Iterable[RepoFile], named: Collection[str] = ()) -> list[GgufSet]:
+    """All models of a repository, by stem. Projectors are none, nor what is called an adapter or an importance matrix,
+    but for the paths in named: people said that they are.
+    """
+    models = (file for file in files if is_gguf(file.path) and not is_projector(file.path))
+    return _sets(file for file in models if file.path in named or not is_no_model(file.path))
+
+
+def is_no_model(path: str) -> bool:
+    """Whether this is called an adapter, a vocabulary or an importance matrix (the models made with one are called by
+    it too, and by their quantisation).
+    """
+    name = path.rpartition("/")[2]
+    is_matrix = "imatrix" in name.lower() and quantisation_of(name) is None
+    return is_gguf(path) and (is_matrix or bool(_NO_MODEL.search(name)))
 
 
 def projector_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
@@ -61,10 +71,16 @@ def projector_sets(files: Iterable[RepoFile]) -> list[GgufSet]:
     return _sets(file for file in files if is_projector(file.path))
 
 
-def projector_for(stem: str) -> str:
-    """What the name of a projector tells of its model, in lower case: `a-4b` of `sub/mmproj-a-4B-f16`."""
+def model_name(stem: str) -> str:
+    """What a name tells of the model, in lower case: `a-4b` of `sub/a-4B-Q8_0` and of its `sub/mmproj-a-4B-f16`."""
     name = _QUANTISATION.sub("", stem.rpartition("/")[2]).lower()
     return re.sub(r"[-_.]?mmproj[-_.]?", "-", name).strip("-_.")
+
+
+def is_named_like(projector: GgufSet, model: GgufSet) -> bool:
+    """Whether the name of a projector says that it is this model's."""
+    name = model_name(projector.stem)
+    return bool(name) and model_name(model.stem).startswith(name)
 
 
 def _sets(files: Iterable[RepoFile]) -> list[GgufSet]:
@@ -112,6 +128,13 @@ def missing_shards(files: Iterable[RepoFile]) -> Missing:
         lacking = (f"{stem}-{index:05}-of-{total}.{ending}" for index in wanted if index not in indices)
         paths += islice(lacking, NAMED_AT_MOST - len(paths))
     return Missing(count, tuple(paths))
+
+
+def some(paths: Sequence[str], count: int | None = None) -> str:
+    """The first few of them. count: how many there are, when paths are only the first."""
+    named = paths[:NAMED_AT_MOST]
+    left = (len(paths) if count is None else count) - len(named)
+    return ", ".join(named) + (f" and {left} more" if left > 0 else "")
 
 
 def _set_of(path: str) -> tuple[str, int | None]:

@@ -16,7 +16,7 @@ from llmgwd.weights import xet
 from llmgwd.weights.patience import Attempts, Patience
 from llmgwd.weights.progress import NEVER, CancelFlag, Notice, abandonable, ignore_notice
 from llmgwd.weights.token import Token, TokenSource
-from llmgwd.weights.troubles import FAILURES, Asked, UnexpectedAnswerError, trouble
+from llmgwd.weights.troubles import FAILURES, Asked, UnexpectedAnswerError, host_of, trouble
 
 API_TIMEOUT_S = 15.0
 BODY_TIMEOUT = httpx2.Timeout(10.0, read=30.0)
@@ -92,8 +92,9 @@ class Hub:
 
 
 class Body(Protocol):
-    """A file being read. start is the offset in it of the first byte, None when there is no such range."""
+    """A file being read from host. start is the offset in it of the first byte, None when there is no such range."""
 
+    host: str
     start: int | None
 
     def chunks(self) -> Iterator[bytes]:
@@ -105,6 +106,7 @@ class Body(Protocol):
 
 class HttpBody:
     def __init__(self, response: httpx2.Response, start: int | None) -> None:
+        self.host = host_of(response.url)
         self.start = start
         self._response = response
 
@@ -167,13 +169,15 @@ def _snapshot(info: ModelInfo, asked: Asked) -> Snapshot:
 
 def _check_announced(response: httpx2.Response, file: RepoFile, start: int) -> None:
     """A page in the place of a file is recognised before a byte of it is written."""
-    content_range = response.headers.get("Content-Range", "")
+    host, content_range = host_of(response.url), response.headers.get("Content-Range", "")
     if response.status_code == 206 and not content_range.startswith(f"bytes {start}-"):
-        raise UnexpectedAnswerError(f"asked for {file.path} from byte {start}, it sent {content_range or 'no range'}")
+        sent = content_range or "no range"
+        raise UnexpectedAnswerError(f"asked for {file.path} from byte {start}, it sent {sent}", host)
     length = response.headers.get("Content-Length", "")
     is_encoded = "Content-Encoding" in response.headers
-    if length.isdecimal() and not is_encoded and int(length) != file.size_bytes - start:
+    missing = file.size_bytes - start
+    if length.isdecimal() and not is_encoded and int(length) != missing:
         kind = response.headers.get("Content-Type", "unknown type")
         raise UnexpectedAnswerError(
-            f"{file.path} should have {file.size_bytes - start} bytes from byte {start} on, it sent {length} ({kind})"
+            f"{file.path} should have {missing} bytes from byte {start} on, it sent {length} ({kind})", host
         )

@@ -1,4 +1,4 @@
-"""Where things are in the weights folder, and the record of what a revision's folder holds.
+"""Where things are in the weights folder.
 
     ORG--REPO/SHA/…           a revision: files under their own paths, each whole and verified, and a manifest
     .content/ID               each content once, under its hash; revisions have it by hard link
@@ -8,13 +8,13 @@
 Everything is on one file system, so that a link or a rename brings it into place in one step.
 """
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
-
-import msgspec
 
 from llmgwd.domain.files import RepoFile, Snapshot, is_repo_name
 
-MANIFEST = ".llmgw.json"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Layout:
@@ -27,30 +27,17 @@ class Layout:
     def folder(self, repo: str, sha: str) -> Path:
         """Raises ValueError for what is no repository or commit, so that no name can lead elsewhere."""
         revision = Snapshot(repo, sha, ())
-        return self.repo_folder(revision.repo) / revision.sha
+        return self.root / revision.repo.replace("/", "--") / revision.sha
 
-    def repo_folder(self, repo: str) -> Path:
-        if not is_repo_name(repo):
-            raise ValueError(f"{repo!r} is not a repository name")
-        return self.root / repo.replace("/", "--")
+    def revision_folders(self) -> Iterator[tuple[str, str, Path]]:
+        """Repository, commit and folder of each revision that is there, by name."""
+        for path in sorted(self.root.glob("*/*")):
+            repo = path.parent.name.replace("--", "/")
+            if _COMMIT.fullmatch(path.name) and is_repo_name(repo) and path.is_dir():
+                yield repo, path.name, path
 
     def content_of(self, file: RepoFile) -> Path:
         return self.content / file.content_id
 
     def partial_of(self, file: RepoFile) -> Path:
         return self.partial / file.content_id
-
-
-def read_manifest(folder: Path) -> Snapshot | None:
-    """What the folder holds; None when it is no revision's folder, or its manifest is damaged."""
-    try:
-        return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Snapshot)
-    except (OSError, msgspec.MsgspecError):
-        return None
-
-
-def write_manifest(folder: Path, snapshot: Snapshot) -> None:
-    """In one step: a reader sees the old manifest or the new one."""
-    partial = folder / f"{MANIFEST}.new"
-    partial.write_bytes(msgspec.json.format(msgspec.json.encode(snapshot)))
-    partial.replace(folder / MANIFEST)

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import msgspec
 
-from llmgwd.domain.errors import LlmgwError, refused
+from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot, size_words
 from llmgwd.weights.content import expected_digest, feed, new_digest
 from llmgwd.weights.download import wrong_content
-from llmgwd.weights.layout import MANIFEST, Layout, read_manifest, write_manifest
-from llmgwd.weights.locks import locked_folder, try_lock
+from llmgwd.weights.layout import Layout
+from llmgwd.weights.locks import locked_folder
+from llmgwd.weights.manifest import Manifest, ensure_manifest, ensure_manifest_locked, sync_folder, write_manifest
 from llmgwd.weights.progress import NEVER, CancelFlag, Progress, ignore_progress
+from llmgwd.weights.reclaim import reclaim
 from llmgwd.weights.staging import wanted_by_fetches
 
-REFETCH = "fetch the revision again: what is damaged or missing, and only that, is replaced"
+REFETCH = "`llmgw ctl weights verify --repair` fetches what is damaged or missing again, and only that"
 
 
 class Removed(msgspec.Struct, frozen=True):
@@ -46,24 +48,26 @@ class Library:
 
     def recorded(self, repo: str, sha: str) -> Snapshot | None:
         """The files of the revision that are on disk, with sizes and hashes; None when there are none."""
-        return read_manifest(self.folder(repo, sha))
+        manifest = ensure_manifest(self.layout, repo, sha)
+        return manifest.snapshot if manifest is not None else None
 
     def revisions(self) -> list[Snapshot]:
         """All that is on disk, by repository and commit; of each the files that are there."""
-        revisions = []
-        for path in sorted(self.layout.root.glob(f"*/*/{MANIFEST}")):
-            found = read_manifest(path.parent)
-            if found is not None and self.folder(found.repo, found.sha) == path.parent:
-                revisions.append(found)
-        return revisions
+        return [manifest.snapshot for manifest in self._manifests()]
 
     def newest_first(self) -> list[Snapshot]:
-        """As `revisions`, by when each came."""
-        return sorted(self.revisions(), key=self._came_at, reverse=True)
+        """As `revisions`, by when each came first: files that join it later make it no newer."""
+        return [manifest.snapshot for manifest in sorted(self._manifests(), key=self._arrived, reverse=True)]
 
-    def _came_at(self, revision: Snapshot) -> float:
+    def _manifests(self) -> list[Manifest]:
+        found = (ensure_manifest(self.layout, repo, sha) for repo, sha, _ in self.layout.revision_folders())
+        return [manifest for manifest in found if manifest is not None]
+
+    def _arrived(self, manifest: Manifest) -> float:
+        if manifest.arrived is not None:
+            return manifest.arrived.timestamp()
         try:
-            return self.folder(revision.repo, revision.sha).stat().st_mtime
+            return self.folder(manifest.repo, manifest.sha).stat().st_mtime
         except FileNotFoundError:  # removed meanwhile
             return 0.0
 
@@ -79,13 +83,14 @@ class Library:
         files: Iterable[RepoFile],
         *,
         full: bool = False,
+        forget: bool = True,
         progress: Progress = ignore_progress,
         cancelled: CancelFlag = NEVER,
     ) -> str:
         """Says in a line what was verified.
 
         Every file here was hashed while it was fetched, so sizes and manifest are looked at; full reads and hashes all
-        of it again. A file found damaged is forgotten, so that the next fetch replaces it.
+        of it again. With forget, a file found damaged so is known no more, and the next fetch replaces it.
         Raises LlmgwError `weights_incomplete` or `checksum_mismatch`, or Cancelled.
         """
         files = tuple(files)
@@ -95,7 +100,7 @@ class Library:
             raise LlmgwError("weights_incomplete", f"{repo} at {sha[:12]} is not whole: {defect}", hint=REFETCH)
         total_bytes = sum(file.size_bytes for file in files)
         if full:
-            self._rehash(there, files, progress, cancelled)
+            self._rehash(there, files, forget, progress, cancelled)
         progress(total_bytes, total_bytes)
         how = "hashed again" if full else "hashed when fetched, sizes checked"
         count = f"{len(files)} files" if len(files) != 1 else "1 file"
@@ -116,8 +121,11 @@ class Library:
                 return f"{file.path} has {size} bytes instead of {file.size_bytes}"
         return None
 
-    def _rehash(self, there: Snapshot, files: Collection[RepoFile], progress: Progress, cancelled: CancelFlag) -> None:
+    def _rehash(
+        self, there: Snapshot, files: Collection[RepoFile], forget: bool, progress: Progress, cancelled: CancelFlag
+    ) -> None:
         done_bytes, total_bytes = 0, sum(file.size_bytes for file in files)
+        wrong: list[LlmgwError] = []
         for file in files:
             digest, before = new_digest(file), done_bytes
 
@@ -126,16 +134,23 @@ class Library:
 
             done_bytes += feed(digest, self.folder(there.repo, there.sha) / file.path, cancelled, report)
             if digest.hexdigest() != expected_digest(file):
-                self._forget(there, file)
-                raise wrong_content(file, digest.hexdigest(), hint=REFETCH)
+                if forget:
+                    self._forget(there, file)
+                wrong.append(wrong_content(file, digest.hexdigest(), hint=REFETCH))
+        if wrong:
+            raise LlmgwError(wrong[0].code, "; ".join(error.message for error in wrong), hint=REFETCH)
 
     def _forget(self, there: Snapshot, damaged: RepoFile) -> None:
         """The file itself stays: something may be served from it. The next fetch replaces it."""
         folder = self.folder(there.repo, there.sha)
         with locked_folder(folder.parent):
+            manifest = ensure_manifest_locked(self.layout, there.repo, there.sha)
+            if manifest is not None:
+                left = tuple(file for file in manifest.files if file.content_id != damaged.content_id)
+                write_manifest(folder, msgspec.structs.replace(manifest, files=left))
+                sync_folder(folder)
+            # Last: until then whoever verifies again finds the damage again.
             self.layout.content_of(damaged).unlink(missing_ok=True)
-            left = tuple(file for file in there.files if file.content_id != damaged.content_id)
-            write_manifest(folder, Snapshot(there.repo, there.sha, left))
 
     def free_bytes(self) -> int:
         """What the disk has left for this user, in the nearest folder of the library that exists."""
@@ -156,28 +171,6 @@ class Library:
         with suppress(FileNotFoundError):
             return max(file.size_bytes - self.layout.partial_of(file).stat().st_size, 0)
         return file.size_bytes
-
-    def check_space(
-        self, files: Iterable[RepoFile], min_free: int, *, keep: Collection[tuple[str, str]] | None = None
-    ) -> None:
-        """Raises LlmgwError `no_space` with the numbers when fetching would leave less than min_free bytes.
-
-        keep, if given, is what clean-up would have to keep; then the hint says what clean-up would give.
-        """
-        files = tuple(files)
-        needed, free = self.needed_bytes(files), self.free_bytes()
-        if needed == 0 or needed + min_free <= free:
-            return
-        message = (
-            f"the weights need {size_words(needed)} more and {size_words(min_free)} must stay free (weights.min_free),"
-            f" but {self.layout.root} has {size_words(free)} free"
-        )
-        hint = "make room, or set weights.dir to a larger disk"
-        if keep is not None:
-            freed = sum(removed.freed_bytes for removed in self.prune(keep, wanted=files, dry_run=True))
-            enough = "enough" if needed + min_free <= free + freed else "not enough"
-            hint = f"`llmgw ctl weights prune` would give {size_words(freed)}, {enough}; {hint}"
-        raise refused("no_space", message, hint=hint)
 
     def prune(
         self,
@@ -205,8 +198,12 @@ class Library:
             removed.append(Removed(revision.repo, revision.sha, sum(freed.values())))
             if not dry_run:
                 self._remove(revision, freed)
-        leftover_bytes = self._remove_leftovers(kept_ids, dry_run=dry_run) if leftovers else 0
+        leftover_bytes = reclaim(self._all_parts(), kept_ids, dry_run=dry_run) if leftovers else 0
         return [*removed, Removed(None, None, leftover_bytes)] if leftover_bytes else removed
+
+    def _all_parts(self) -> list[Path]:
+        folders = (self.layout.content, self.layout.partial)
+        return [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
 
     def _remove(self, revision: Snapshot, content_ids: Iterable[str]) -> None:
         folder = self.folder(revision.repo, revision.sha)
@@ -216,16 +213,3 @@ class Library:
         shutil.rmtree(doomed, ignore_errors=True)
         for content_id in content_ids:
             (self.layout.content / content_id).unlink(missing_ok=True)
-
-    def _remove_leftovers(self, kept_ids: Collection[str], *, dry_run: bool) -> int:
-        freed = 0
-        for folder in (self.layout.content, self.layout.partial):
-            for path in folder.iterdir() if folder.is_dir() else ():
-                with suppress(FileNotFoundError), path.open("rb") as handle:
-                    found = path.stat()
-                    if path.name in kept_ids or found.st_nlink > 1 or not try_lock(handle.fileno()):
-                        continue
-                    freed += found.st_blocks * 512
-                    if not dry_run:
-                        path.unlink()
-        return freed

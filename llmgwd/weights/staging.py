@@ -2,17 +2,22 @@
 
 import errno
 import os
-import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
-from llmgwd.weights.layout import Layout, read_manifest, write_manifest
+from llmgwd.weights.layout import Layout
 from llmgwd.weights.locks import locked_folder, try_lock
+from llmgwd.weights.manifest import Manifest, ensure_manifest_locked, read_manifest, sync_folder, write_manifest
+
+NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
 
 
 class Staging:
@@ -22,6 +27,30 @@ class Staging:
         self.folder = folder
         self._layout = layout
         self._wanted = wanted
+
+    def check_links(self) -> None:
+        """Takes an empty file all the ways that weights go, before any come.
+
+        Raises LlmgwError `weights_no_links` where the weights folder does not allow that, or OSError.
+        """
+        repo_folder = self._layout.folder(self._wanted.repo, self._wanted.sha).parent
+        home = repo_folder if repo_folder.exists() else self._layout.root
+        probe, name = self.folder / ".probe", f".probe-{self.folder.name}"
+        content, partial, published = self._layout.content / name, self._layout.partial / name, home / name
+        try:
+            probe.touch()
+            os.link(probe, content)
+            content.rename(partial)
+            probe.rename(published)
+        except OSError as error:
+            if error.errno not in NO_LINKS:
+                raise
+            message = f"{self._layout.root} cannot have the same file in two of its folders: {error.strerror}"
+            hint = "set weights.dir to a folder that is all on one file system with hard links"
+            raise LlmgwError("weights_no_links", message, hint=hint) from error
+        finally:
+            for path in (probe, content, partial, published):
+                path.unlink(missing_ok=True)
 
     def take(self, file: RepoFile) -> bool:
         """Links the file from the contents on disk; whether its content was there. One that was cut is thrown away.
@@ -39,11 +68,6 @@ class Staging:
             return False
         except FileExistsError:
             return True
-        except OSError as error:
-            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
-                raise
-            message = f"the file system of {self._layout.root} has no hard links ({error.strerror})"
-            raise LlmgwError("weights_no_links", message, hint="set weights.dir to a folder on one that has") from error
         return True
 
     def publish(self) -> Path:
@@ -51,40 +75,55 @@ class Staging:
         target = self._layout.folder(self._wanted.repo, self._wanted.sha)
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked_folder(target.parent):
-            if read_manifest(target) is None:
-                if target.exists():  # damaged, and nothing that could be served
-                    target.rename(self._layout.staging / f"{target.name}-{secrets.token_hex(4)}")
-                self.folder.rename(target)
+            there = ensure_manifest_locked(self._layout, self._wanted.repo, self._wanted.sha)
+            if there is None:
+                arriving = Manifest(self._wanted.repo, self._wanted.sha, self._wanted.files, datetime.now(UTC))
+                write_manifest(self.folder, arriving)
+                for folder in (self.folder, *(path for path in self.folder.rglob("*") if path.is_dir())):
+                    sync_folder(folder)
+                with ExitStack() as undo:
+                    undo.callback(shutil.rmtree, target, ignore_errors=True)
+                    self.folder.rename(target)
+                    sync_folder(target.parent)
+                    undo.pop_all()
             else:
-                self._add_to(target)
+                self._add_to(target, there)
         return target
 
-    def _add_to(self, target: Path) -> None:
-        there = read_manifest(target)
-        known = {file.path: file for file in there.files} if there else {}
-        for file in self._wanted.files:
-            place = target / file.path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / file.path).replace(place)
-            known[file.path] = file
-        files = tuple(known[path] for path in sorted(known))
-        write_manifest(target, Snapshot(self._wanted.repo, self._wanted.sha, files))
+    def _add_to(self, target: Path, there: Manifest) -> None:
+        """All of the files or none, which also gives its disk back."""
+        known = {file.path: file for file in there.files}
+        with ExitStack() as undo:
+            for file in self._wanted.files:
+                place = target / file.path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                (self.folder / file.path).replace(place)
+                if file.path not in known:
+                    undo.callback(place.unlink)
+                sync_folder(place.parent)
+                known[file.path] = file
+            files = tuple(known[path] for path in sorted(known))
+            write_manifest(target, msgspec.structs.replace(there, files=files))
+            undo.pop_all()
+        # All is in place. Should this fail, a power cut now would bring the old manifest back, which is true as well.
+        with suppress(OSError):
+            sync_folder(target)
 
 
 @contextmanager
 def staged(layout: Layout, wanted: Snapshot) -> Iterator[Staging]:
     """A folder of its own for one fetch, gone afterwards unless it was published."""
-    with locked_folder(layout.staging):
-        folder = Path(tempfile.mkdtemp(prefix=f"{wanted.repo.replace('/', '--')}--{wanted.sha}-", dir=layout.staging))
-        folder.chmod(0o755)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try_lock(handle)  # held for as long as this process is alive: clean-up tells by it
-        write_manifest(folder, wanted)
-    try:
+    prefix = f"{wanted.repo.replace('/', '--')}--{wanted.sha}-"
+    with ExitStack() as at_end:
+        with locked_folder(layout.staging):
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=layout.staging))
+            at_end.callback(shutil.rmtree, folder, ignore_errors=True)  # once published, it is no longer at this path
+            folder.chmod(0o755)
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            at_end.callback(os.close, handle)
+            try_lock(handle)  # held for as long as this process is alive: clean-up tells by it
+            write_manifest(folder, Manifest(wanted.repo, wanted.sha, wanted.files))
         yield Staging(folder, layout, wanted)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # once published, it is no longer at this path
-        os.close(handle)
 
 
 def wanted_by_fetches(layout: Layout, *, dry_run: bool = False) -> list[Snapshot]:

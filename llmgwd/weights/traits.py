@@ -1,6 +1,7 @@
 """What chosen files say about their model: from disk where they are there, else from the start of the hub's."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from llmgwd.domain.errors import LlmgwError
@@ -11,6 +12,7 @@ from llmgwd.weights.choice import entry_file
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.layout import Layout
 from llmgwd.weights.progress import CancelFlag, check
+from llmgwd.weights.small_files import read_small
 from llmgwd.weights.troubles import FAILURES
 
 
@@ -39,7 +41,7 @@ def coming_traits(
     entry = entry_file(by_path)
     try:
         if entry is None:
-            return folder_traits.read_traits(files, lambda file: _content(hub, layout, revision, file, cancelled))
+            return folder_traits.read_traits(files, partial(read_small, hub, layout, revision, cancelled=cancelled))
         content = layout.content_of(by_path[entry])
         if content.exists():
             with content.open("rb") as start:
@@ -49,14 +51,6 @@ def coming_traits(
     except (*FAILURES, LlmgwError, OSError):
         check(cancelled)
         return None
-
-
-def _content(hub: Hub, layout: Layout, revision: Snapshot, file: RepoFile, cancelled: CancelFlag) -> bytes:
-    content = layout.content_of(file)
-    if content.exists():
-        return content.read_bytes()
-    with hub.open_file(hub.asked(revision.repo, revision.sha, file.path), file, 0, by_xet=False) as body:
-        return _Start(body.chunks(), cancelled).read(file.size_bytes)
 
 
 class _Start:

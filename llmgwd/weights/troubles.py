@@ -24,11 +24,19 @@ from llmgwd.weights.token import Token
 TRY_LATER = "try again later; what was fetched is kept"
 
 
-class UnexpectedAnswerError(Exception):
+class _AnswerError(Exception):
+    """host is what answered, with its port; None for the hub itself."""
+
+    def __init__(self, message: str, host: str | None = None) -> None:
+        super().__init__(message)
+        self.host = host
+
+
+class UnexpectedAnswerError(_AnswerError):
     """Something other than the hub answered in its place, or it sent what it had not announced."""
 
 
-class XetError(Exception):
+class XetError(_AnswerError):
     """The storage that the hub points to did not give a file, in the words of the client's library."""
 
 
@@ -51,8 +59,24 @@ class Asked(msgspec.Struct, frozen=True):
         """The endpoint, for people."""
         return re.sub(r"^([a-z]+://)?[^/]*@", r"\1", self.endpoint)
 
-    def with_token(self) -> str:
-        return f"the token from {self.token.source} was sent" if self.token else "no token was sent"
+    @property
+    def subject(self) -> str:
+        return self.repo if self.path is None else f"{self.path} of {self.repo}"
+
+    def is_hub(self, host: str) -> bool:
+        return host in (self.host, host_of(self.endpoint))
+
+    def named(self, host: str) -> str:
+        """A host that took part, for people: the hub, or one that it redirected to."""
+        return host if self.is_hub(host) else f"{host} ({self.host} points there)"
+
+    def with_token(self, host: str | None = None, *, was_reached: bool = True) -> str:
+        """Whether host (None: the hub) got the token: no other than the hub ever does."""
+        if self.token is None:
+            return "no token was sent"
+        if host is not None and not self.is_hub(host):
+            return f"the token from {self.token.source} was sent to {self.host} only"
+        return f"the token from {self.token.source} was {'' if was_reached else 'not '}sent"
 
     def get_access(self) -> str:
         if self.token:
@@ -74,7 +98,28 @@ def trouble(error: Exception, asked: Asked) -> Trouble:
     return found
 
 
+def host_of(address: str | httpx2.URL) -> str:
+    """With its port, without user and password; all of what is no address of a host."""
+    try:
+        return httpx2.URL(address).netloc.decode() or str(address)
+    except httpx2.InvalidURL:
+        return str(address)
+
+
+def _host_in(error: Exception, asked: Asked) -> str:
+    """The host that the error is about: at the end of redirects another than the hub."""
+    if isinstance(error, httpx2.RequestError):
+        try:
+            return host_of(error.request.url)
+        except RuntimeError:  # it came before there was a request
+            return asked.host
+    return (error.host if isinstance(error, _AnswerError) else None) or asked.host
+
+
 def _trouble(error: Exception, asked: Asked) -> Trouble:
+    host = _host_in(error, asked)
+    who, sent, is_hub = asked.named(host), asked.with_token(host), asked.is_hub(host)
+    not_sent = asked.with_token(host, was_reached=False)
     match error:
         case HFValidationError():
             message = f"{asked.repo!r} is not a repository name"
@@ -85,51 +130,56 @@ def _trouble(error: Exception, asked: Asked) -> Trouble:
         case HfHubHTTPError():
             return _refusal(error, asked)
         case UnexpectedAnswerError():
-            hint = "check hub.endpoint and the proxy between here and there"
-            return _passing("hub_unexpected_answer", f"{asked.host} did not answer like a hub: {error}", hint)
+            expected = "a hub" if is_hub else "the storage of a hub"
+            hint = f"check {'hub.endpoint and ' if is_hub else ''}the proxy between here and there"
+            return _passing("hub_unexpected_answer", f"{who} did not answer like {expected}: {error} ({sent})", hint)
         case XetError():
-            message = f"the xet storage that {asked.host} points to did not give {asked.path}: {error}"
+            message = f"the xet storage {who} did not give {asked.subject}: {error} ({sent})"
             return _passing("hub_storage", message, TRY_LATER)
         case httpx2.TimeoutException():
-            return _passing("hub_timeout", f"{asked.host} did not answer in time", TRY_LATER)
+            is_late = isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout)
+            return _passing("hub_timeout", f"{who} did not answer in time ({sent if is_late else not_sent})", TRY_LATER)
         case httpx2.ConnectError() if isinstance(error.__context__, ssl.SSLError) or "CERTIFICATE" in str(error):
+            message = f"{who} has no certificate that is trusted here: {error} ({not_sent})"
             hint = "check the clock, and SSL_CERT_FILE if a proxy has a certificate of its own"
-            return _final("hub_certificate", f"{asked.host} has no certificate that is trusted here: {error}", hint)
+            return _final("hub_certificate", message, hint)
         case httpx2.ConnectError() | httpx2.ProxyError():
-            hint = "check the network, hub.endpoint and the proxy variables; models that are served are not affected"
-            return _passing("hub_unreachable", f"cannot connect to {asked.host}: {error}", hint)
+            way = "hub.endpoint" if is_hub else f"the firewall's rule for {host}"
+            hint = f"check the network, {way} and the proxy variables; models that are served are not affected"
+            return _passing("hub_unreachable", f"cannot connect to {who}: {error} ({not_sent})", hint)
         case httpx2.LocalProtocolError():  # its text quotes the header that it refuses, which may be the token's
             hint = "check the token and hub.endpoint for characters that do not belong there"
-            return _final("hub_request", f"a request to {asked.host} cannot be sent as it is", hint)
+            return _final("hub_request", f"a request to {who} cannot be sent as it is ({not_sent})", hint)
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL():
-            return _final("hub_endpoint", f"{asked.address} is not the address of a hub", "correct hub.endpoint")
+            message = f"{asked.address} is not the address of a hub ({not_sent})"
+            return _final("hub_endpoint", message, "correct hub.endpoint")
         case _:
-            return _passing(
-                "hub_dropped", f"the connection to {asked.host} was lost: {str(error).rstrip('.')}", TRY_LATER
-            )
+            message = f"the connection to {who} was lost: {str(error).rstrip('.')} ({sent})"
+            return _passing("hub_dropped", message, TRY_LATER)
 
 
 def _refusal(error: HfHubHTTPError, asked: Asked) -> Trouble:
-    status, sent = error.response.status_code, asked.with_token()
+    status, host = error.response.status_code, host_of(error.response.url)
+    sent = asked.with_token(host)
     match error:
         case GatedRepoError():
-            message = f"{asked.repo} is gated and gives its files to approved accounts only ({sent})"
+            message = f"{asked.host} gives the files of {asked.repo} to approved accounts only: it is gated ({sent})"
             return _final("hub_gated", message, _approval(asked))
         case RepositoryNotFoundError():
             message = f"{asked.host} has no repository {asked.repo}, or hides it ({sent})"
             return _final("hub_no_repository", message, f"check the name; if it is private, {asked.get_access()}")
         case RevisionNotFoundError():
-            message = f"{asked.repo} has no revision {asked.revision}"
+            message = f"{asked.host} has no revision {asked.revision} of {asked.repo} ({sent})"
             return _final("hub_no_revision", message, "name a branch, a tag or a commit of it")
         case RemoteEntryNotFoundError():
-            message = f"{asked.repo} has no file {asked.path} at {(asked.revision or 'main')[:12]}"
+            message = f"{asked.host} has no file {asked.subject} at {(asked.revision or 'main')[:12]} ({sent})"
             return _final("hub_no_file", message, "the listing names it, so the revision may be damaged; try another")
         case DisabledRepoError():
-            message = f"{asked.repo} was disabled by {asked.host}"
+            message = f"{asked.host} has disabled {asked.repo} ({sent})"
             return _final("hub_disabled", message, "use another repository")
-    if not _is_from_hub(error.response, asked):
-        message = f"the storage that {asked.host} points to answered {status} for {asked.path}"
-        return _passing("hub_storage", message, TRY_LATER)
+    if not asked.is_hub(host):
+        message = f"{asked.named(host)} answered {status} for {asked.subject} ({sent}){_wait_asked_for(error.response)}"
+        return _passing("hub_storage", message, TRY_LATER, error)
     if status == 401:
         if asked.token is None:
             return _final("hub_token_refused", f"{asked.host} asks for a token ({sent})", asked.get_access())
@@ -138,10 +188,10 @@ def _refusal(error: HfHubHTTPError, asked: Asked) -> Trouble:
     if status == 403:
         return _final("hub_forbidden", f"{asked.host} denies access to {asked.repo} ({sent})", asked.get_access())
     if status == 429:
-        return _rate_limit(error.response, asked)
+        return _rate_limit(error, asked)
+    message = f"{asked.host} answered {status} for {asked.subject} ({sent})"
     if status >= 500 or status == 408:
-        return _passing("hub_unavailable", f"{asked.host} answered {status} for {asked.repo}", TRY_LATER, error)
-    message = f"{asked.host} answered {status} for {asked.repo} ({sent})"
+        return _passing("hub_unavailable", message, TRY_LATER, error)
     return _final("hub_refused", message, "check hub.endpoint, the repository and the revision")
 
 
@@ -152,14 +202,17 @@ def _approval(asked: Asked) -> str:
     return f"ask for access at {page}, then set hub.token_file, or HF_TOKEN in the environment of llmgwd"
 
 
-def _rate_limit(response: httpx2.Response, asked: Asked) -> Trouble:
-    wait_s = _retry_after_s(response)
-    when = f"; it asks to wait {wait_s:.0f} s" if wait_s is not None else ""
-    message = f"{asked.host} limits requests (429, {asked.with_token()}){when}"
+def _rate_limit(error: HfHubHTTPError, asked: Asked) -> Trouble:
+    message = f"{asked.host} limits requests (429, {asked.with_token()}){_wait_asked_for(error.response)}"
     hint = (
         TRY_LATER if asked.token else "a token has a higher limit: set hub.token_file or HF_TOKEN; or try again later"
     )
-    return Trouble(LlmgwError("hub_rate_limited", message, hint=hint), may_pass=True, retry_after_s=wait_s)
+    return _passing("hub_rate_limited", message, hint, error)
+
+
+def _wait_asked_for(response: httpx2.Response) -> str:
+    wait_s = _retry_after_s(response)
+    return f"; it asks to wait {wait_s:.0f} s" if wait_s is not None else ""
 
 
 def _retry_after_s(response: httpx2.Response) -> float | None:
@@ -168,10 +221,6 @@ def _retry_after_s(response: httpx2.Response) -> float | None:
         return float(limits.reset_in_seconds)
     asked = response.headers.get("Retry-After", "").strip()
     return float(asked) if asked.isdecimal() else None
-
-
-def _is_from_hub(response: httpx2.Response, asked: Asked) -> bool:
-    return response.url.netloc == httpx2.URL(asked.endpoint).netloc
 
 
 def _final(code: str, message: str, hint: str) -> Trouble:

@@ -28,7 +28,7 @@ from huggingface_hub.utils._xet import (
 
 from llmgwd.domain.files import RepoFile
 from llmgwd.weights.progress import LOOK_EVERY_S, in_background
-from llmgwd.weights.troubles import UnexpectedAnswerError, XetError
+from llmgwd.weights.troubles import UnexpectedAnswerError, XetError, host_of
 
 TOKEN_TIMEOUT_S = 15.0
 STALL_S = 60.0
@@ -63,6 +63,7 @@ class XetBody:
         access = parse_xet_connection_info_from_headers(answer.headers)
         if access is None:
             raise UnexpectedAnswerError("it offers xet storage and gives no access to it")
+        self.host = host_of(access.endpoint)
         self.start: int | None = offset
         self._missing = file.size_bytes - offset
         self._open = partial(_stream, file, found, access, headers, offset)
@@ -79,7 +80,7 @@ class XetBody:
         finally:
             self._left.set()
         if self._missing:  # what it does not have ends without an error
-            raise XetError(f"it ended {self._missing} bytes short")
+            raise XetError(f"it ended {self._missing} bytes short", self.host)
 
     def interrupt(self) -> None:
         self._left.set()
@@ -90,9 +91,9 @@ class XetBody:
         try:
             piece = self._pieces.get(timeout=STALL_S)
         except queue.Empty:
-            raise XetError(f"nothing came for {STALL_S:g} s") from None
+            raise XetError(f"nothing came for {STALL_S:g} s", self.host) from None
         if isinstance(piece, Exception):
-            raise _wrapped(piece) from piece
+            raise _wrapped(piece, self.host) from piece
         return piece
 
     def _pump(self) -> None:
@@ -129,6 +130,6 @@ def _stream(
     yield from group.download_stream(XetFileInfo(found.file_hash, file.size_bytes), offset, None)
 
 
-def _wrapped(error: Exception) -> XetError:
+def _wrapped(error: Exception, host: str) -> XetError:
     """Its library raises many kinds, OSErrors that are no trouble of this disk among them; addresses may be signed."""
-    return XetError(re.sub(r"\?\S+", "?…", str(error))[:300] or type(error).__name__)
+    return XetError(re.sub(r"\?\S+", "?…", str(error))[:300] or type(error).__name__, host)

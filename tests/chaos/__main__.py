@@ -1,7 +1,8 @@
 """Kills daemon, gateway workers and replicas at every point while clients ask, and sees that nothing was lost.
 
 Run by `make chaos`; `python -m tests.chaos --kind promote` kills during one kind of job only. Exits with 1 when a
-request failed that nothing excuses, or anything did not hold afterwards.
+request failed that nothing excuses, or anything did not hold afterwards. `--steady` kills nothing but the daemon: see
+tests/chaos/steady.py.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.states import JobKind
+from tests.chaos import steady
 from tests.chaos.lane import Lane
 from tests.chaos.points import Point, Turn, points_of
 from tests.support.house import House
@@ -138,7 +140,10 @@ def stop(house: House) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", type=JobKind, choices=list(JobKind), help="only this kind of job")
+    parser.add_argument("--steady", action="store_true", help="10,000 requests at 50 a second through every verb")
     options = parser.parse_args()
+    if options.steady:
+        return steady.main(10_000, per_s=50)
     kinds = (options.kind,) if options.kind else tuple(JobKind)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="llmgw-chaos-") as folder, lanes_in(Path(folder)) as lanes:

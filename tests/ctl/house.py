@@ -24,6 +24,7 @@ from llmgwd.protocol.views import (
     StepView,
     UpdateView,
     VerdictView,
+    VerifiedView,
     WeightsView,
 )
 
@@ -250,12 +251,16 @@ def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
                 yield m.Canaries((finished(CanaryPhase.PROMOTED, "fine after 600 requests"),))
             case m.ListEvents():
                 yield m.Events(EVENTS)
-            case m.ListUpdates():
+            case m.ListUpdates(follow=follow):
+                yield from map(m.UpdateChecked, UPDATES if follow else ())
                 yield m.Updates(UPDATES)
             case m.ListWeights():
                 yield WEIGHTS
             case m.PruneWeights(dry_run):
                 yield m.Pruned((PrunedView("acme/chat-gguf", "77aa" + "0" * 36, 1_300_000),), dry_run)
+            case m.VerifyWeights():
+                yield m.VerifyProgress("acme/chat-gguf", "77aa" + "0" * 36, ProgressView(1 << 20, 1 << 30, "bytes"))
+                yield m.Verified((VerifiedView("acme/chat-gguf", "77aa" + "0" * 36, "1 file, hashed again", "", ()),))
             case m.FindLogs():
                 yield m.Logs(())
             case m.SetPercent(name, percent):

@@ -10,7 +10,16 @@ import pytest
 
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.states import JobState
-from llmgwd.protocol.views import CanaryView, JobView, ModelView, PrunedView, StatusView, UpdateView, WeightsView
+from llmgwd.protocol.views import (
+    CanaryView,
+    JobView,
+    ModelView,
+    PrunedView,
+    StatusView,
+    UpdateView,
+    VerifiedView,
+    WeightsView,
+)
 from tests.ctl.house import (
     CANARY,
     CANARY_ID,
@@ -41,6 +50,7 @@ from tests.ctl.scripted_daemon import ScriptedDaemon, Word
         ("model updates", list[UpdateView], UPDATES[0]),
         ("weights list", list[WeightsView], WEIGHTS.revisions[0]),
         ("weights prune --dry-run", list[PrunedView], None),
+        ("weights verify", list[VerifiedView], None),
         ("model canary chat", JobView, None),
         ("model canary chat --detach", JobView, PENDING_JOB),
         ("model canary chat --until-verdict", CanaryView, None),

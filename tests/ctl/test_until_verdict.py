@@ -9,12 +9,13 @@ import pytest
 
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.exit_status import ExitStatus
-from llmgwd.protocol.states import CanaryPhase, JobState
-from llmgwd.protocol.views import CanaryView, JobView
+from llmgwd.protocol.states import CanaryPhase, JobState, VerdictState
+from llmgwd.protocol.views import CanaryView, JobView, VerdictView
 from tests.ctl.house import CANARY, CANARY_ID, PENDING_JOB, course, ended, finished, followed, well
 from tests.ctl.program import Running, llmgw
 from tests.ctl.scripted_daemon import ScriptedDaemon, Vanish, Word
 
+UNDECIDED = VerdictView(VerdictState.UNDECIDED, "undecided after 864 canary requests")
 ENDS = [
     (CanaryPhase.PROMOTED, ExitStatus.DONE, "was promoted"),
     (CanaryPhase.ROLLED_BACK, ExitStatus.ROLLED_BACK, "was rolled back"),
@@ -31,7 +32,7 @@ def ends(phase: CanaryPhase) -> m.Canaries:
 def test_each_end_has_its_status(socket_path: Path, phase: CanaryPhase, status: ExitStatus, words: str) -> None:
     def script(request: m.Request) -> Iterator[Word]:
         if isinstance(request, m.WatchCanary):
-            yield m.CanaryChanged(CANARY)
+            yield m.CanaryChanged(msgspec.structs.replace(CANARY, verdict=UNDECIDED))
             yield ends(phase)
         else:
             yield from well()(request)
@@ -41,7 +42,7 @@ def test_each_end_has_its_status(socket_path: Path, phase: CanaryPhase, status: 
         as_json = llmgw("ctl", "model", "canary", "chat", "--until-verdict", "--json", socket=socket_path)
     assert told.status == as_json.status == status
     assert f"chat-canary {words}: 9 of 120 answers" in (told.stdout if status == 0 else told.stderr)
-    assert "chat-canary: serving at 10 %, undecided" in told.stderr
+    assert "chat-canary: serving at 10 %, undecided: after 864 canary requests" in told.stderr
     assert msgspec.json.decode(as_json.stdout, type=CanaryView).phase is phase
     assert m.WatchCanary(CANARY_ID) in daemon.requests
 

@@ -1,6 +1,6 @@
 """The daemon's end of the link, with scripted workers on a real socket."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,10 +12,20 @@ import pytest
 from llmgwd.dataplane.link import Link
 from llmgwd.dataplane.totals import Totals
 from llmgwd.protocol.framing import FrameReader, frame
-from llmgwd.protocol.link import FromWorker, Report, ReportTaken, Routes, RoutesApplied, ToWorker, WorkerHello
+from llmgwd.protocol.link import (
+    LINK_VERSION,
+    FromWorker,
+    Report,
+    ReportTaken,
+    Routes,
+    RoutesApplied,
+    ToWorker,
+    WorkerHello,
+)
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
 
 PIDS = {"w": 1, "a": 2, "b": 3}
+OTHER_VERSION = LINK_VERSION + 1
 pytestmark = pytest.mark.anyio
 SAMPLE = ArmSample("chat", Arm.STABLE, "abc", "c1", {Outcome.OK: 3})
 
@@ -29,7 +39,10 @@ class Worker:
         self._waiting: list[bytes] = []
 
     async def say(self, message: FromWorker) -> None:
-        await self._stream.send(frame(msgspec.msgpack.encode(message)))
+        await self.say_frame(message)
+
+    async def say_frame(self, words: object) -> None:
+        await self._stream.send(frame(msgspec.msgpack.encode(words)))
 
     async def hear(self) -> ToWorker:
         while not self._waiting:
@@ -48,17 +61,17 @@ async def acknowledges(link: Link) -> None:
 class Bench:
     """A link that listens, and what it took."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, take: Callable[[Report], None] | None = None) -> None:
         self.path = folder / "link.sock"
         self.taken: list[ArmSample] = []
         self.totals = Totals(anyio.current_time)
-        self.link = Link(self.path, lambda report: self.taken.extend(report.samples), self.totals)
+        self.link = Link(self.path, take or (lambda report: self.taken.extend(report.samples)), self.totals)
 
     @asynccontextmanager
-    async def worker(self, name: str = "w") -> AsyncIterator[Worker]:
+    async def worker(self, name: str = "w", version: int = LINK_VERSION) -> AsyncIterator[Worker]:
         async with await anyio.connect_unix(self.path) as stream:
             worker = Worker(stream)
-            await worker.say(WorkerHello(name, PIDS[name]))
+            await worker.say(WorkerHello(name, PIDS[name], version))
             yield worker
 
 
@@ -157,6 +170,53 @@ async def test_a_worker_that_is_gone_holds_nothing_up(bench: Bench) -> None:
     await bench.link.push(Routes(1))
     assert await bench.link.applied(1, set, 10) == set()
     assert await bench.link.drained("r1", 1, set, 10) == 0
+
+
+async def test_a_worker_of_another_version_hands_in_what_it_counted_and_is_given_no_routes(bench: Bench) -> None:
+    bench.link.resume("w", PIDS["w"], 1, follows=False)
+    async with bench.worker(version=OTHER_VERSION) as old:
+        for seq in (1, 2):  # the first was saved in the life before
+            await old.say(Report(seq, 0, {}, (SAMPLE,)))
+            assert await old.hear() == ReportTaken(seq)
+        await bench.link.push(Routes(1))
+        assert await bench.link.applied(1, lambda: {PIDS["w"]}, 10) == set()
+        assert not bench.link.workers
+    assert bench.taken == [SAMPLE]
+
+
+async def test_of_a_worker_of_another_version_what_cannot_be_read_ends_its_link_alone(bench: Bench) -> None:
+    async with bench.worker("a") as worker, bench.worker("b", version=OTHER_VERSION) as old:
+        await worker.hear()
+        await old.say_frame({"type": "Report", "sequence": 1})
+        with pytest.raises(anyio.EndOfStream):
+            await old.hear()
+        await bench.link.push(Routes(1))
+        assert await worker.hear() == Routes(1)
+
+
+async def test_a_report_that_can_never_be_taken_is_complained_of_once_and_its_worker_follows_routes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = Bench(tmp_path, take=fails)
+    async with anyio.create_task_group() as tasks:
+        await tasks.start(made.link.serve)
+        await made.link.push(Routes(1))
+        for _ in range(3):
+            async with made.worker() as worker:
+                assert await worker.hear() == Routes(1)
+                await worker.say(RoutesApplied(1))
+                assert await made.link.applied(1, lambda: {PIDS["w"]}, 10) == set()
+                await worker.say(Report(1, 1, {}, (SAMPLE,)))
+                with pytest.raises(anyio.EndOfStream):
+                    await worker.hear()
+        tasks.cancel_scope.cancel()
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == [
+        "a gateway worker was not understood: RuntimeError('not this one') worker=w"
+    ]
+
+
+def fails(_: Report) -> None:
+    raise RuntimeError("not this one")
 
 
 @pytest.mark.parametrize("garbage", [frame(b"\xc1"), frame(b"\x93\x01\x02\x03"), b"\xff\xff\xff\xff"])

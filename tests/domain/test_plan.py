@@ -78,7 +78,12 @@ GIVES_UP = Plan((10,), deadline_s=3600, on_deadline=OnDeadline.ABORT)
             id="by hand, holding",
         ),
         pytest.param(
-            STEPS, Progress(T0, paused_at=at(10)), FINE, at(99), Wait("its plan is paused"), id="paused holds the plan"
+            STEPS,
+            Progress(T0, paused_at=at(10)),
+            FINE,
+            at(99),
+            Wait("its plan is paused", for_resume=True),
+            id="paused holds the plan",
         ),
         pytest.param(Plan((10,), auto_promote=True), Progress(T0), FINE, at(0), PromoteIt(), id="no steps, no hold"),
         pytest.param(DEADLINE, Progress(T0), UNDECIDED, at(60), TellDeadline(), id="deadline tells"),
@@ -88,7 +93,10 @@ GIVES_UP = Plan((10,), deadline_s=3600, on_deadline=OnDeadline.ABORT)
             Progress(T0, paused_at=T0),
             UNDECIDED,
             at(60),
-            Wait("its plan is paused; past its deadline, it is taken out when that goes on, unless it is fine"),
+            Wait(
+                "its plan is paused; past its deadline, it is taken out when that goes on, unless it is fine",
+                for_resume=True,
+            ),
             id="but not past a person's pause",
         ),
         pytest.param(DEADLINE, Progress(T0, paused_at=T0), UNDECIDED, at(60), TellDeadline(), id="tells in a pause"),

@@ -4,12 +4,10 @@ The disk is made full by a limit on the size of the daemon's files, which is tak
 """
 
 import resource
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-import yaml
 
 from llmgwd.protocol.states import JobKind
 from tests.support.house import FILE, REPO, House, add_chat, commit, house_on, wait_until
@@ -117,15 +115,13 @@ def test_a_reload_that_cannot_be_written_changes_nothing_and_ends_nothing(house:
     path.write_bytes(NEW.weights())
     before = house.engine_pids()
     house.settings["models"] = [{"name": "base", "path": str(path), "engine": "toy"}]
-    house.config.write_text(yaml.safe_dump(house.settings))
-    assert house.process is not None
     with files_no_larger_than(house, NOTHING):
-        house.process.send_signal(signal.SIGHUP)
+        house.reload()
         wait_until(lambda: "not reloaded, nothing changed: the daemon's database" in house.log.read_text())
         assert [model["name"] for model in house.json("model", "list")] == ["chat"]
         assert house.engine_pids() == before
         assert house.ask()[1]["choices"][0]["message"]["content"] == "the old words"
-    house.process.send_signal(signal.SIGHUP)
+    house.reload()
     wait_until(lambda: "configuration reloaded" in house.log.read_text())
     wait_until(lambda: house.json("model", "show", "base")["ready"])
     assert house.ask("base")[1]["choices"][0]["message"]["content"] == "the new words"

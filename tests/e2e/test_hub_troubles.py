@@ -3,15 +3,12 @@
 import os
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-
-import pytest
 
 from tests.support.house import FILE, REPO, House, add_chat, commit, house_on, wait_until
 from tests.support.local_hub import Fault
+from tests.support.small_disk import small_disk
 from tests.support.toy_engine import FOLDER_FILE, Behaviour
 
 MIB = 1 << 20
@@ -35,6 +32,10 @@ def padded(behaviour: Behaviour, size_bytes: int) -> bytes:
 def shards(behaviour: Behaviour, count: int) -> dict[str, bytes]:
     names = [f"chat-Q4_K_M-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1)]
     return {name: random.randbytes(MIB) if number else behaviour.weights() for number, name in enumerate(names)}
+
+
+def house_with_weights_on(root: Path, disk: Path) -> AbstractContextManager[House]:
+    return house_on(root, {"weights": {"dir": str(disk / "weights"), "min_free": "1MiB"}})
 
 
 def test_a_daemon_killed_at_90_percent_fetches_the_rest_only(house: House) -> None:
@@ -75,23 +76,9 @@ def test_a_flipped_byte_never_runs(house: House) -> None:
     assert said(house) == "new"
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 8 MiB. Skips where mounting is not allowed."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "llmgw-test", str(folder)]
-    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small disk is not allowed here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def test_a_full_disk_leaves_nothing_behind_and_the_old_weights_serving(tmp_path: Path, small_disk: Path) -> None:
-    weights = small_disk / "weights"
-    with house_on(tmp_path, {"weights": {"dir": str(weights), "min_free": "1MiB"}}) as house:
+def test_a_full_disk_leaves_nothing_behind_and_the_old_weights_serving(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk, house_with_weights_on(tmp_path, disk) as house:
+        weights = disk / "weights"
         add_chat(house, OLD)
         before = sorted(path.relative_to(weights) for path in weights.rglob("*"))
         house.hub.commit(REPO, {FILE: padded(NEW, 20 * MIB)})
@@ -105,13 +92,33 @@ def test_a_full_disk_leaves_nothing_behind_and_the_old_weights_serving(tmp_path:
         house.hub.faults.add(Fault("/cdn/*", bytes_per_s=6 * MIB, times=None))
         job = house.ok("model", "update", "chat", "--detach").strip()
         wait_until(lambda: any(path.stat().st_size for path in (weights / ".partial").iterdir()))
-        (small_disk / "somebody-elses").write_bytes(os.urandom(4 * MIB))  # it fills while the fetch runs
+        (disk / "somebody-elses").write_bytes(os.urandom(4 * MIB))  # it fills while the fetch runs
         failed = house.ctl("jobs", "watch", job)
         assert failed.returncode == 1
         assert f"{weights} is full" in failed.stderr
         assert sorted(path.relative_to(weights) for path in weights.rglob("*")) == before
         assert len(house.hub.requests.matching("/cdn/*")) == 2  # for what changed, and the fetch: no hot retries
         assert said(house) == "old"
+
+
+def test_a_fetch_is_not_given_the_room_that_another_still_needs(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 8 * MIB) as disk, house_with_weights_on(tmp_path, disk) as house:
+        house.hub.commit(REPO, {FILE: padded(OLD, 5 * MIB)})
+        house.hub.commit("org/other", {FILE: padded(NEW, 4 * MIB)})
+        house.hub.faults.add(Fault("/cdn/*", hang_after=MIB))
+        first = house.ok("model", "add", "chat", "--repo", REPO, "--engine", "toy", "--detach").strip()
+        other = ("model", "add", "other", "--repo", "org/other", "--engine", "toy")
+        house.hub.requests.wait_for("/cdn/*")
+        refused = house.ctl(*other)
+        assert refused.returncode == 3
+        assert f"the weights need 4.0 MiB more, {first} still needs " in refused.stderr
+        assert f"wait for {first}" in refused.stderr
+
+        house.ok("jobs", "cancel", first)
+        wait_until(lambda: not house.json("status")["jobs"])
+        house.ok("weights", "prune")
+        house.ok(*other)
+        assert house.ask("other")[1]["choices"][0]["message"]["content"] == "new"
 
 
 def test_429_twice_is_waited_out_and_seen_in_the_step(house: House) -> None:
@@ -158,8 +165,11 @@ def test_several_quantisations_are_refused_with_their_sizes(house: House) -> Non
     assert "--quant" in done.stderr
 
 
+MAPPED = b'{"auto_map": {"AutoModel": "modeling_chat.ChatModel"}}'
+
+
 def test_weights_that_run_code_are_taken_only_when_allowed(house: House) -> None:
-    house.hub.commit(REPO, {FOLDER_FILE: OLD.weights(), "config.json": b"{}", "modeling_chat.py": b"print('hello')"})
+    house.hub.commit(REPO, {FOLDER_FILE: OLD.weights(), "config.json": MAPPED, "modeling_chat.py": b"print('hello')"})
     argv = ("model", "add", "chat", "--repo", REPO, "--engine", "toy")
     done = house.ctl(*argv)
     assert done.returncode == 1

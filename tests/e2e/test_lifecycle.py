@@ -143,33 +143,25 @@ def test_a_bad_configuration_is_refused_with_status_2(tmp_path: Path) -> None:
 def test_a_reload_brings_declared_models_and_a_bad_one_changes_nothing(house: House) -> None:
     weights = house.root / FILE
     weights.write_bytes(Behaviour(words="declared").weights())
-
-    def reload(text_of: dict[str, object]) -> None:
-        import yaml
-
-        house.config.write_text(yaml.safe_dump(text_of))
-        assert house.process is not None
-        house.process.send_signal(signal.SIGHUP)
-
     declared = {"name": "base", "path": str(weights), "engine": "toy"}
-    reload({**house.settings, "models": [declared]})
+    house.reload({**house.settings, "models": [declared]})
     wait_until(lambda: house.ctl("model", "show", "base").returncode == 0 and house.model("base")["ready"] == 1)
     pids = house.engine_pids()
-    reload({**house.settings, "models": [declared, {"name": "base", "path": "/x"}]})
+    house.reload({**house.settings, "models": [declared, {"name": "base", "path": "/x"}]})
     wait_until(lambda: "not reloaded" in house.log.read_text())
-    reload({**house.settings, "gateway": {"listen": f"127.0.0.1:{free_port()}"}})
+    house.reload({**house.settings, "gateway": {"listen": f"127.0.0.1:{free_port()}"}})
     wait_until(lambda: "takes a restart" in house.log.read_text())
     assert house.engine_pids() == pids
     assert house.ask("base")[1]["choices"][0]["message"]["content"] == "declared"
-    reload({**house.settings, "models": [{**declared, "path": "/no/such.gguf"}]})
+    house.reload({**house.settings, "models": [{**declared, "path": "/no/such.gguf"}]})
     wait_until(lambda: "no such file or folder" in house.log.read_text())
     changed = house.root / "changed.gguf"
     changed.write_bytes(Behaviour(words="changed", load_s=1).weights())
-    reload({**house.settings, "models": [{**declared, "path": str(changed)}]})
+    house.reload({**house.settings, "models": [{**declared, "path": str(changed)}]})
     while (said := house.ask("base")[1]["choices"][0]["message"]["content"]) != "changed":
         assert said == "declared"
     wait_until(lambda: not house.engine_pids() & pids)
-    reload(house.settings)
+    house.reload()
     wait_until(lambda: house.ctl("model", "show", "base").returncode == 4)
     wait_until(lambda: house.engine_pids() == set())
 

@@ -13,31 +13,19 @@ from tests.support.toy_engine import Behaviour
 OLD, NEW = Behaviour(words="the old words", token_s=0.002), Behaviour(words="the new words", token_s=0.002)
 
 
-def test_no_request_fails_through_canary_percent_promote_rollback_abort_and_reload(house: House) -> None:
-    add_chat(house, OLD, "--replicas", "2")
-    commit(house, NEW)
-    with load_on(house) as load:
-        house.ok("model", "canary", "chat", "--percent", "30")
-        wait_until(lambda: load.arms["canary"] > 5)
-        house.ok("model", "percent", "chat", "60")
-        house.ok("model", "promote", "chat")
-        house.ok("model", "rollback", "chat")
-        house.ok("model", "canary", "chat", "--again", "--percent", "50")
-        assert house.process is not None
-        house.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "configuration reloaded" in house.log.read_text())
-        house.ok("model", "abort", "chat")
-    shown = house.model()
-    assert shown["ready"] == 2
-    assert len(house.engine_pids()) == 2
-
-
-def test_a_canary_that_is_down_hard_costs_clients_nothing(house: House) -> None:
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        pytest.param({"fail_after": 3}, id="answers 500"),
+        pytest.param({"ends_after": 3}, id="dies, and refuses connections until it is up again, to die again"),
+    ],
+)
+def test_a_canary_that_is_down_hard_costs_clients_nothing(house: House, trouble: dict[str, int]) -> None:
     add_chat(house, OLD)
-    commit(house, Behaviour(words="the new words", fail_after=3))
+    commit(house, Behaviour(words="the new words", **trouble))  # type: ignore[arg-type]
     house.ok("model", "canary", "chat", "--percent", "25")
     with load_on(house):
-        wait_until(lambda: house.canary() is None)
+        wait_until(lambda: house.canary() is None, 60)
     assert house.json("model", "canaries", "--ended")[0]["phase"] == "rolled_back"
 
 
@@ -123,18 +111,13 @@ def test_sigterm_with_jobs_under_way_ends_everything(house: House) -> None:
 
 
 def test_an_engine_that_is_declared_otherwise_is_started_anew_by_a_reload(house: House) -> None:
-    import yaml
-
     weights = house.root / "w.gguf"
     weights.write_bytes(OLD.weights())
     settings = {**house.settings, "models": [{"name": "base", "path": str(weights), "engine": "toy"}]}
-    house.config.write_text(yaml.safe_dump(settings))
-    assert house.process is not None
-    house.process.send_signal(signal.SIGHUP)
+    house.reload(settings)
     wait_until(lambda: house.ctl("model", "show", "base").returncode == 0 and house.model("base")["ready"] == 1)
     before = house.engine_pids()
     toy = {**house.settings["engines"]["toy"], "env": {"COLOUR": "blue"}}
-    house.config.write_text(yaml.safe_dump({**settings, "engines": {"toy": toy}}))
-    house.process.send_signal(signal.SIGHUP)
+    house.reload({**settings, "engines": {"toy": toy}})
     wait_until(lambda: house.engine_pids() and not house.engine_pids() & before)
     assert {event["by"] for event in house.json("events") if event["model"] == "base"} == {"configuration"}

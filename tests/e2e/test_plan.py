@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from llmgwd.verdict.limits import KNOWN
 from tests.support.house import House, add_chat, commit, house_on, wait_until
 from tests.support.load import load_on
 from tests.support.toy_engine import Behaviour
@@ -48,7 +49,7 @@ def test_a_plan_says_what_comes_next_and_when_survives_a_restart_and_can_be_held
     assert before["next"] == "holds 20 %, then 50 %"
     assert before["next_at"] is not None
     assert "paused" in house.ok("model", "pause", "chat")
-    assert canary(house)["next"] == "its plan is paused"
+    assert canary(house)["next"] == "its plan is paused; `llmgw ctl model resume chat` lets it go on"
     house.stop()
     house.start()
     assert canary(house)["paused"]
@@ -68,6 +69,8 @@ def test_a_canary_that_a_person_takes_the_requests_from_is_not_promoted_by_llmgw
         house.settings["canary"]["min_age"] = "1s"
         house.start()
         started(house, "--steps", "50", "--auto-promote", "--hold", "1h", *NO_TIMES)
+        all_off = house.ctl("model", "limits", "chat", *(word for name in KNOWN for word in ("--limit", f"{name}=off")))
+        assert (all_off.returncode, "every limit off" in all_off.stderr) == (2, True), all_off.stderr
         with load_on(house):
             wait_until(lambda: canary(house)["verdict"]["state"] == "fine", 90)
         assert "plan is held" in house.ok("model", "percent", "chat", "0")

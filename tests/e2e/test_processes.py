@@ -42,6 +42,10 @@ def wait_until_answered(load: Load, more: int) -> None:
 
 def restart(house: House, how: signal.Signals) -> None:
     house.stop(how)
+    start(house)
+
+
+def start(house: House) -> None:
     house.start()
     wait_until(lambda: is_settled(house))
 
@@ -159,14 +163,9 @@ def test_a_replica_that_died_with_the_daemon_is_started_once(house: House) -> No
     gone, stays = sorted(house.engine_pids())
     house.stop(signal.SIGKILL)
     os.kill(gone, signal.SIGKILL)
-    restart_without_stop(house)
+    start(house)
     assert stays in house.engine_pids()
     assert len(house.engine_pids()) == 2
-
-
-def restart_without_stop(house: House) -> None:
-    house.start()
-    wait_until(lambda: is_settled(house))
 
 
 def test_a_start_that_is_refused_ends_nothing(house: House) -> None:
@@ -180,7 +179,7 @@ def test_a_start_that_is_refused_ends_nothing(house: House) -> None:
     house.process = None
     assert house.ask()[0] == "stable"
     house.settings["admin"]["listen"] = taken
-    restart_without_stop(house)
+    start(house)
     assert house.engine_pids() == engines
     assert worker_pids(house) == workers
 

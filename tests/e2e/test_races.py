@@ -1,6 +1,5 @@
 """Verbs against each other and against every step of every job: one story comes out, and everyone is told which."""
 
-import signal
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -147,9 +146,8 @@ def test_abort_wins_over_a_promotion_until_that_has_committed(scene: Scene, step
 def test_a_reload_disturbs_no_job(scene: Scene, kind: JobKind) -> None:
     house = scene.house
     job = scene.paused(kind, STEPS[kind][-1])
-    assert house.process is not None
     reloads = house.log.read_text().count("configuration reloaded")
-    house.process.send_signal(signal.SIGHUP)
+    house.reload()
     wait_until(lambda: house.log.read_text().count("configuration reloaded") > reloads)
     assert scene.ended(job) == "done"
     scene.check_whole()

@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from llmgwd.verdict.limits import KNOWN
 from tests.support.house import House, add_chat, commit, house_on, wait_until
 from tests.support.toy_engine import Behaviour
+
+ALL_OFF = " ".join(f"--limit {name}=off" for name in KNOWN)
 
 
 @pytest.fixture(scope="module")
@@ -42,15 +45,28 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         pytest.param("canary slow", 3, ("already has a canary",), id="canary on the way"),
         pytest.param("promote slow", 3, ("has a running job: canary-", "jobs watch"), id="promote during a job"),
         pytest.param("rollback plain", 3, ("no previous weights",), id="nothing to go back to"),
-        pytest.param("rollback chat", 3, ("has a canary", "abort chat"), id="rollback with a canary"),
-        pytest.param("remove chat --yes", 3, ("has a canary", "abort chat"), id="remove with a canary"),
-        pytest.param("update chat", 3, ("has a canary",), id="update with a canary"),
+        pytest.param(
+            "rollback chat",
+            3,
+            ("chat cannot be rolled back while it has a canary", "abort chat"),
+            id="rollback with a canary",
+        ),
+        pytest.param(
+            "remove chat --yes",
+            3,
+            ("chat cannot be removed while it has a canary", "abort chat"),
+            id="remove with a canary",
+        ),
+        pytest.param(
+            "update chat", 3, ("chat cannot be updated while it has a canary", "abort chat"), id="update with a canary"
+        ),
         pytest.param("promote plain", 3, ("plain has no canary to promote", "canary plain --percent N"), id="promote"),
         pytest.param("abort plain", 3, ("plain has no canary to abort", "canary plain"), id="abort without a canary"),
         pytest.param("percent plain 5", 3, ("plain has no canary", "canary plain"), id="percent without a canary"),
         pytest.param("percent chat 101", 2, ("0 to 100",), id="percent over 100"),
         pytest.param("percent chat -- -1", 2, ("0 to 100",), id="percent below 0"),
         pytest.param("canary plain --percent 200", 2, ("0 to 100",), id="canary over 100"),
+        pytest.param(f"canary plain --auto-promote {ALL_OFF}", 2, ("every limit off",), id="nothing can become fine"),
         pytest.param("canary nobody", 4, ("there is no model nobody",), id="unknown model"),
         pytest.param("show chta", 4, ("did you mean chat?",), id="near miss"),
         pytest.param("show chat-canary", 4, ("there is no model chat-canary",), id="a canary is no model"),

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import yaml
 
 from llmgwd import process
 from llmgwd.domain.processes import ProcessKind
@@ -32,26 +31,13 @@ def start_held_up(house: House) -> Iterator[None]:
     )
     assert stray.stdout is not None
     assert stray.stdout.readline() == "deaf\n"
-    begin(house)
+    house.launch()
     wait_until(lambda: f"ending what was left running pid={stray.pid}" in house.log.read_text())
     try:
         yield
     finally:
         assert stray.wait(30) == -signal.SIGKILL
         stray.stdout.close()
-
-
-def begin(house: House) -> None:
-    """Starts the daemon without waiting for anything."""
-    house.config.write_text(yaml.safe_dump(house.settings))
-    with house.log.open("ab") as log:
-        house.process = subprocess.Popen(
-            [*house.program, "--config", house.config, *house.options],
-            env=house.env,
-            stdout=log,
-            stderr=log,
-            cwd=house.root,
-        )
 
 
 def children(house: House) -> set[str]:
@@ -82,7 +68,7 @@ def test_a_start_refused_for_the_gateways_address_ends_nothing(house: House) -> 
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", house.gateway_port))
         other.listen()
-        begin(house)
+        house.launch()
         assert house.process is not None
         assert house.process.wait(30) == 1
         house.process = None
@@ -102,7 +88,7 @@ def test_a_start_that_finds_the_disk_full_ends_nothing(house: House) -> None:
     wait_until(lambda: process.identity(goes) is None)
     left = children(house)
     house.program = ["/bin/sh", "-c", 'ulimit -f 8; exec "$@"', "sh", *house.program]
-    begin(house)
+    house.launch()
     assert house.process is not None
     assert house.process.wait(60) == 1
     house.process = None
@@ -143,14 +129,9 @@ def test_a_start_whose_disk_is_full_in_its_middle_serves_and_notes_the_rest_when
     (worker,) = (each.pid for each in process.marked(house.state) if each.child.startswith("w0"))
     wait_until(lambda: [each.pid for each in store.processes.all(ProcessKind.WORKER)] == [worker])
     store.close()
-    restart(house)
+    house.restart()
     assert replica in house.engine_pids()
     assert house.model("base")
-
-
-def restart(house: House) -> None:
-    house.stop(signal.SIGKILL)
-    house.start()
 
 
 @pytest.mark.parametrize(
@@ -186,9 +167,7 @@ def test_a_reload_asked_for_in_the_middle_of_a_start_is_done_after_it(house: Hou
     weights.write_bytes(NEW.weights())
     with start_held_up(house):
         declared = {"name": "base", "path": str(weights), "engine": "toy"}
-        house.config.write_text(yaml.safe_dump({**house.settings, "models": [declared]}))
-        assert house.process is not None
-        house.process.send_signal(signal.SIGHUP)
+        house.reload({**house.settings, "models": [declared]})
     wait_until(lambda: house.ctl("model", "show", "base").returncode == 0 and house.model("base")["ready"] == 1)
     assert house.ask("base")[1]["choices"][0]["message"]["content"] == "the new words"
 
@@ -199,9 +178,7 @@ def test_a_reload_asked_for_before_a_stop_in_the_middle_of_a_start_is_not_begun(
     weights.write_bytes(NEW.weights())
     with start_held_up(house):
         declared = {"name": "base", "path": str(weights), "engine": "toy"}
-        house.config.write_text(yaml.safe_dump({**house.settings, "models": [declared]}))
-        assert house.process is not None
-        house.process.send_signal(signal.SIGHUP)
+        house.reload({**house.settings, "models": [declared]})
         assert house.stop() == 0
     assert children(house) == set()
     store = Store(house.state / "llmgw.db")

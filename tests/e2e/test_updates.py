@@ -1,12 +1,14 @@
 """What is newer on the hub: asked for, and noticed by the daemon itself."""
 
 import json
+import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.support.house import REPO, House, add_chat, commit, house_on, wait_until
+from tests.support.house import BIN, REPO, House, add_chat, commit, house_on, wait_until
+from tests.support.local_hub import Fault
 from tests.support.toy_engine import Behaviour
 
 
@@ -91,3 +93,19 @@ def test_newer_weights_are_noticed_once_and_posted_to_the_webhook_until_it_takes
         assert len([event for event in house.json("events") if event["what"] == "newer_weights"]) == 1
     receiver.shutdown()
     receiver.server_close()
+
+
+def test_an_answer_is_told_while_the_hub_still_lets_another_wait(house: House) -> None:
+    add_chat(house)
+    house.hub.commit("acme/slow", {"slow-Q8_0.gguf": Behaviour().weights()})
+    house.ok("model", "add", "slow", "--repo", "acme/slow", "--engine", "toy")
+    house.hub.faults.add(Fault("/api/models/acme/slow*", hang=True))
+    words: list[str | bytes | Path] = [BIN / "llmgw", "ctl", "model", "updates"]
+    with subprocess.Popen(words, env=house.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+        assert asking.stderr is not None
+        assert asking.stderr.readline() == "chat: nothing newer\n"
+        assert asking.poll() is None
+        house.hub.faults.clear()
+        told, _ = asking.communicate(timeout=60)
+    assert asking.returncode == 0
+    assert "slow" in told

@@ -195,3 +195,47 @@ def test_prune_waits_for_a_job_that_fetches(house: House) -> None:
     assert house.json("weights", "prune", "--dry-run") == []
     house.ok("jobs", "cancel", job)
     house.ok("weights", "prune")
+
+
+def test_a_file_that_got_another_name_in_a_folder_is_something_newer(house: House) -> None:
+    house.hub.commit(REPO, {FOLDER_FILE: OLD.weights(), "config.json": b"{}", "tokenizer_old.json": b'{"x": 1}'})
+    house.ok("model", "add", "chat", "--repo", REPO, "--engine", "toy")
+    house.hub.commit(REPO, {"tokenizer_old.json": None, "tokenizer.json": b'{"x": 1}'})
+    (update,) = house.json("model", "updates", "chat")
+    assert (update["newer"], update["summary"]) == (True, "tokenizer (renamed)")
+    house.ok("model", "canary", "chat")
+    assert (house.canary() or {})["changes"].startswith("tokenizer (renamed)")
+
+
+def test_code_that_the_settings_name_is_refused_before_anything_is_fetched(house: House) -> None:
+    mapped = json.dumps({"auto_map": {"AutoModel": "modeling_own.OwnModel"}}).encode()
+    others = {"modeling_own.py": b"", "inference.py": b""}
+    house.hub.commit(REPO, {FOLDER_FILE: OLD.weights(), "config.json": b"{}", **others})
+    house.ok("model", "add", "chat", "--repo", REPO, "--engine", "toy")
+    assert house.model()["origin"]["files"] == ["config.json", FOLDER_FILE]
+    house.hub.commit(REPO, {"config.json": mapped})
+    house.hub.requests.clear()
+    refused = house.ctl("model", "canary", "chat")
+    assert refused.returncode == 1
+    assert "brings code that is run to load it: modeling_own.py" in refused.stderr
+    assert house.hub.requests.matching("/cdn/*") == []
+    house.ok("model", "canary", "chat", "--allow-unsafe")
+
+
+def test_the_canary_of_a_model_on_local_weights_follows_their_quantisation(house: House) -> None:
+    path = local(house, "own-Q5_K_M.gguf", OLD)
+    house.ok("model", "add", "chat", "--path", str(path), "--engine", "toy")
+    house.hub.commit(REPO, {f"chat-{quant}.gguf": NEW.weights() for quant in ("Q4_K_M", "Q5_K_M")})
+    house.ok("model", "canary", "chat", "--repo", REPO)
+    canary = house.canary()
+    assert canary is not None
+    assert canary["origin"]["files"] == ["chat-Q5_K_M.gguf"]
+
+
+def test_a_folder_without_weights_is_refused_with_what_was_looked_for(house: House) -> None:
+    folder = house.root / "empty"
+    folder.mkdir()
+    (folder / "README.md").write_text("words")
+    refused = house.ctl("model", "add", "chat", "--path", str(folder), "--engine", "toy")
+    assert refused.returncode == 1
+    assert f"{folder} has no weights: looked for .gguf, .safetensors" in refused.stderr

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.support.house import House, add_chat, commit, wait_until
+from tests.support.house import FILE, REPO, House, add_chat, commit, wait_until
 from tests.support.toy_engine import Behaviour
 
 
@@ -36,3 +36,34 @@ def test_update_moves_without_a_canary_and_back(house: House) -> None:
     assert len(house.engine_pids()) == 1
     house.ok("model", "rollback", "chat")
     assert house.ask()[1]["choices"][0]["message"]["content"] == "1"
+
+
+def test_damage_at_rest_is_found_named_and_fetched_again(house: House) -> None:
+    sha = add_chat(house, Behaviour(words="1"))
+    folder = house.state / "weights" / REPO.replace("/", "--") / sha
+    size = len(good(folder))
+    whole = house.ctl("weights", "verify", "chat")
+    assert (whole.returncode, whole.stdout) == (
+        0,
+        f"{REPO} {sha[:7]}: 1 file, {size} bytes, hashed again\n",
+    )
+    assert f"{REPO} {sha[:7]}: 0 bytes of" in whole.stderr
+
+    before = good(folder)
+    (folder / FILE).chmod(0o644)
+    (folder / FILE).write_bytes(before.replace(b"1", b"2", 1))
+    damaged = house.ctl("weights", "verify", sha[:7])
+    assert damaged.returncode == 1
+    assert f"{FILE} has the wrong content: expected sha256" in damaged.stdout
+    assert "1 of 1 revisions damaged, of chat" in damaged.stderr
+    assert "weights verify --repair" in damaged.stderr
+
+    assert house.ctl("weights", "verify", "nobody").returncode == 4
+    assert "fetched again what was damaged" in house.ok("weights", "verify", "--repair")
+    assert good(folder) == before
+    (view,) = house.json("weights", "verify")
+    assert (view["revision"], view["damage"], view["used_by"]) == (sha, "", ["chat"])
+
+
+def good(folder: Path) -> bytes:
+    return (folder / FILE).read_bytes()

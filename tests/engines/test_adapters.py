@@ -21,7 +21,7 @@ BY_NAME = AdapterTemplate(
 def test_words_stand_between_the_engines_and_the_models_own() -> None:
     engine = Engine(("serve", "--port", "{port}"), adapters=BY_NAME)
     words = adapter_words(engine, "chat", TWO)
-    assert command(engine, ("--own",), {"port": "1"}, words) == [
+    assert command(engine, ("--own",), {"port": "1", "projector": ""}, words) == [
         *("serve", "--port", "1"),
         *("--enable-lora", "--lora-modules", "chat:legal=/l.gguf", "chat:sql=/s.gguf"),
         "--own",

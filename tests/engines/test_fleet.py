@@ -15,12 +15,15 @@ from llmgwd import process
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind
+from llmgwd.engines import fleet as fleet_module
 from llmgwd.engines.fleet import Fleet
+from llmgwd.engines.gpus import Gpus
 from llmgwd.engines.replica import Replica, ReplicaSpec
 from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import ReplicaState
 from llmgwd.store.patient import PatientProcesses
 from llmgwd.store.store import Store
+from tests.engines.test_gpus import GIB, Driver, gpu
 from tests.support.toy_engine import ARGV, Behaviour
 
 pytestmark = pytest.mark.anyio
@@ -39,10 +42,10 @@ class Bench:
         self.asked_when_heard = 0
         self.fleet = self.another_fleet()
 
-    def another_fleet(self, *, tasks: anyio.abc.TaskGroup | None = None) -> Fleet:
+    def another_fleet(self, *, tasks: anyio.abc.TaskGroup | None = None, gpus: Gpus | None = None) -> Fleet:
         """One more on the same folder and store, as the next life of a daemon has it."""
         records = PatientProcesses(self.store.processes)
-        return Fleet(self.folder, tasks or self.tasks, records, self._wake, self._heard_at)
+        return Fleet(self.folder, tasks or self.tasks, records, self._wake, self._heard_at, gpus)
 
     def _heard_at(self, replica: str) -> float:
         self.asked_when_heard += 1
@@ -375,3 +378,48 @@ async def test_a_replica_that_answers_clients_is_not_taken_for_hung(bench: Bench
     assert replica.state is ReplicaState.READY
     bench.heard_at = float("-inf")
     await bench.until(replica, ReplicaState.FAILED)
+
+
+class Card(Driver):
+    """A GPU on which the bench's replica has 8 GiB, and which takes `looks` looks after its end to have them again."""
+
+    def __init__(self, looks: float) -> None:
+        super().__init__(gpu(1))
+        self.looks = looks
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        (on_it,) = self.pids
+        if process.identity(on_it) is not None:
+            self.gpus = [gpu(9, (on_it, 8))]
+        elif self.looks > 0:
+            self.looks -= 1
+            self.gpus = [gpu(9)]
+        else:
+            self.gpus = [gpu(1)]
+        return super().nvmlDeviceGetCount()
+
+    pids: tuple[int, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("looks", "said"),
+    [
+        pytest.param(3, [], id="comes back"),
+        pytest.param(float("inf"), [f"gpu=0 bytes={8 * GIB}"], id="does not come back"),
+    ],
+)
+async def test_a_replica_is_stopped_once_its_gpu_has_its_memory_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, looks: float, said: list[str]
+) -> None:
+    monkeypatch.setattr(fleet_module, "RELEASE_WAIT_S", 1.0)
+    card = Card(looks)
+    bench.fleet = bench.another_fleet(gpus=Gpus(card))
+    replica = bench.start(Behaviour())
+    await bench.fleet.ensure_ready(replica)
+    assert replica.pid is not None
+    card.pids = (replica.pid,)
+    await bench.fleet.stop(replica)
+    assert replica.state is ReplicaState.STOPPED
+    assert card.looks in (0, float("inf"))
+    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert [words.partition(f"id={replica.id} ")[2] for words in errors] == said

@@ -1,7 +1,9 @@
 """What is written down of a replica, and what is known of it again."""
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from llmgwd import process
@@ -33,6 +35,33 @@ async def test_a_replica_is_known_again_and_its_environment_is_not_written(tmp_p
     assert again is not None
     assert again.spec == spec(env)
     assert again.spec.runs_like(spec(env))
+
+
+SIGHTED = Engine(("engine", "--mmproj", "{projector}"))
+
+
+def test_a_replica_runs_like_its_weights_want_whatever_its_template_could_name_besides() -> None:
+    before = spec({})
+    assert replace(before, engine=SIGHTED).runs_like(before)
+    sees = replace(before, engine=SIGHTED, projector=Path("/p"))
+    assert not sees.runs_like(before)
+    assert not sees.runs_like(replace(before, projector=Path("/p")))
+    assert not sees.runs_like(replace(sees, projector=Path("/other")))
+
+
+async def test_a_replica_is_known_again_by_its_projector_and_without_one_from_a_time_that_knew_none(
+    tmp_path: Path,
+) -> None:
+    sees = replace(spec({}), engine=SIGHTED, projector=Path("/p"))
+    again = read(written(kept(sees, tmp_path)), [])
+    assert again is not None
+    assert again.spec.runs_like(sees)
+    record = written(kept(spec({}), tmp_path))
+    about = msgspec.json.decode(record.about)
+    del about["spec"]["projector"]
+    earlier = read(msgspec.structs.replace(record, about=msgspec.json.encode(about)), [])
+    assert earlier is not None
+    assert earlier.spec.runs_like(spec({}))
 
 
 async def test_one_whose_environment_is_gone_from_the_configuration_runs_like_nothing_that_is_there(

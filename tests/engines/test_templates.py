@@ -21,6 +21,29 @@ def test_a_command_line_is_the_template_filled_and_the_models_own_arguments() ->
 
 
 @pytest.mark.parametrize(
+    ("argv", "projector", "expected"),
+    [
+        pytest.param(("s", "--mmproj", "{projector}", "-v"), "/p", ["s", "--mmproj", "/p", "-v"], id="two words"),
+        pytest.param(("s", "--mmproj={projector}", "-v"), "/p", ["s", "--mmproj=/p", "-v"], id="one word"),
+        pytest.param(("s", "--mmproj", "{projector}", "-v"), "", ["s", "-v"], id="none, two words"),
+        pytest.param(("s", "-v", "--mmproj={projector}", "x"), "", ["s", "-v", "x"], id="none, one word"),
+        pytest.param(("s", "see", "{projector}"), "", ["s", "see"], id="none, behind what is no option"),
+        pytest.param(("s", "-v", "{{projector}}"), "", ["s", "-v", "{projector}"], id="braces of one's own"),
+    ],
+)
+def test_without_a_projector_the_option_that_names_it_is_left_out(
+    argv: tuple[str, ...], projector: str, expected: list[str]
+) -> None:
+    assert command(Engine(argv), (), VALUES | {"projector": projector}) == expected
+
+
+def test_the_embedded_engine_is_given_the_projector_that_was_chosen() -> None:
+    given, none = (command(PRESETS["llamacpp"], (), VALUES | {"projector": found}) for found in ("/w/p.gguf", ""))
+    assert embedded.parse(given[3:]).mmproj == "/w/p.gguf"
+    assert "--mmproj" not in none
+
+
+@pytest.mark.parametrize(
     ("argv", "says"),
     [
         (("serve", "{port}", "{modle}"), "{modle}"),

@@ -32,6 +32,8 @@ class Daemon:
     def __init__(self, path: Path, *, acknowledges: bool = True) -> None:
         self.path = path
         self.acknowledges = acknowledges
+        self.cuts_reports = False
+        """Ends the link instead of taking a report."""
         self.routes: Routes | None = None
         self.hellos: list[WorkerHello] = []
         self.applied: list[int] = []
@@ -134,6 +136,9 @@ class Daemon:
                     self.applied.append(version)
                 case Report(seq):
                     self.reports.append(message)
+                    if self.cuts_reports:
+                        peer.shutdown(socket.SHUT_RDWR)
+                        return
                     if self.acknowledges:
                         peer.sendall(frame(msgspec.msgpack.encode(ReportTaken(seq))))
             self._changed.notify_all()

@@ -91,6 +91,25 @@ def test_a_restarted_daemon_may_count_its_versions_from_one(own_rig: Rig) -> Non
     assert ask(own_rig.port, CHAT, {"model": name}).json["choices"][0]["message"]["content"] == "new"
 
 
+def test_a_report_that_is_never_taken_is_tried_with_growing_pauses_said_once_and_holds_up_no_routes(
+    own_rig: Rig,
+) -> None:
+    daemon = own_rig.daemon
+    name = own_rig.serve(says())
+    daemon.cuts_reports = True
+    ask(own_rig.port, CHAT, {"model": name})
+    daemon.wait(lambda: len(daemon.hellos) >= 6, "five links that came to nothing")
+    # Each had heard that the routes are followed before the report came.
+    assert daemon.applied == [1] * len(daemon.applied)
+    assert len(daemon.applied) >= 5
+    said = own_rig.log.read_text()
+    assert said.count("link lost again before a report was taken") == 1
+    assert said.count("link lost path") <= 1
+    daemon.cuts_reports = False
+    daemon.await_total(name, 1)
+    assert len({report.seq for report in daemon.reports if report.samples}) == 1
+
+
 def test_nonsense_on_the_link_costs_the_link_and_nothing_else(own_rig: Rig) -> None:
     daemon: Daemon = own_rig.daemon
     name = own_rig.serve(says())
@@ -145,6 +164,7 @@ def test_a_stream_is_heard_of_while_it_runs(own_rig: Rig) -> None:
 
 
 def test_a_worker_hands_its_listening_socket_over_with_its_hello(own_rig: Rig) -> None:
+    own_rig.daemon.wait(lambda: bool(own_rig.daemon.hellos), "a first hello")
     own_rig.daemon.stop()
     path = own_rig.daemon.path
     with socket.socket(socket.AF_UNIX) as listener:

@@ -63,6 +63,7 @@ def services(tmp_path: Path) -> Iterator[Services]:
         store=store,
         hub=cast("Any", None),
         library=cast("Any", None),
+        space=cast("Any", None),
         fleet=cast("Any", Fleet(store)),
         dataplane=cast("Any", SimpleNamespace(publish=publish, withhold=lambda *_, **__: None)),
         feed=cast("Any", SimpleNamespace(publish=lambda _: None)),

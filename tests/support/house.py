@@ -91,7 +91,7 @@ class House:
 
     def launch(self) -> None:
         """Starts the daemon, whatever comes of it."""
-        self.config.write_text(yaml.safe_dump(self.settings))
+        self.write_settings(self.settings)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.program, "--config", self.config, *self.options],
@@ -100,6 +100,19 @@ class House:
                 stderr=log,
                 cwd=self.root,
             )
+
+    def write_settings(self, settings: dict[str, Any]) -> None:
+        self.config.write_text(yaml.safe_dump(settings))
+
+    def reload(self, settings: dict[str, Any] | None = None) -> None:
+        """Asks the daemon to read these settings, or those it has, again; whoever calls waits for what comes of it."""
+        self.write_settings(self.settings if settings is None else settings)
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+
+    def restart(self, how: signal.Signals = signal.SIGKILL) -> None:
+        self.stop(how)
+        self.start()
 
     def _answers(self) -> bool:
         assert self.process is not None

@@ -113,6 +113,7 @@ class RequestRecord:
     had_token: bool
     status: int
     body_bytes: int
+    accept_encoding: str = ""
 
 
 class RequestLog:

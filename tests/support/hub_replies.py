@@ -33,6 +33,7 @@ class HubRequest:
     host: str
     byte_range: str | None
     token: str | None
+    accept_encoding: str = ""
 
     @property
     def path(self) -> str:

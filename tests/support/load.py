@@ -26,11 +26,13 @@ class Problem(NamedTuple):
 
 @dataclass
 class Load:
-    """Asks for the model `chat` in `clients` threads, each pausing `pause_s` between two requests."""
+    """Asks for the model `chat` in `clients` threads, each pausing `pause_s` at least between two requests."""
 
     house: House
     clients: int = 4
     pause_s: float = 0.0
+    every_s: float = 0.0
+    """From the beginning of a client's request to that of its next, unless the answer takes longer."""
     answered: int = 0
     arms: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
@@ -68,7 +70,8 @@ class Load:
                 else:
                     self.longest_s = max(self.longest_s, ended - began)
             # A refused connection comes back at once: without a pause it would be counted a thousand times a second.
-            self._stop.wait(max(self.pause_s, 0.05) if problem else self.pause_s)
+            pause_s = max(self.pause_s, began + self.every_s - ended, 0.05 if problem else 0.0)
+            self._stop.wait(pause_s)
 
     def _ask(self, request: bytes) -> tuple[str, str]:
         data = b""

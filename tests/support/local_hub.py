@@ -159,6 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
             host=self.headers.get("Host", ""),
             byte_range=self.headers.get("Range"),
             token=token if kind.lower() == "bearer" else None,
+            accept_encoding=self.headers.get("Accept-Encoding", ""),
         )
         reply = reply_to(hub.store, request, hub.tree_page_size)
         has_content = self.command == "GET" and reply.status in (200, 206)
@@ -243,6 +244,7 @@ def _record(request: HubRequest, reply: Reply, fault: Fault) -> RequestRecord:
         had_token=request.token is not None,
         status=reply.status,
         body_bytes=_length_sent(reply.body, fault) if has_body else 0,
+        accept_encoding=request.accept_encoding,
     )
 
 

@@ -125,7 +125,9 @@ class Handler(BaseHTTPRequestHandler):
         time.sleep(self.server.behaviour.token_s * len(words))
         message = {"role": "assistant", "content": " ".join(words)}
         choice = {"index": 0, "message": message, "finish_reason": finish}
-        self._json(200, {**self._base("chat.completion", body), "choices": [choice], "usage": _usage(len(words))})
+        sees = {} if self.server.projector is None else {"projector": self.server.projector}
+        base = {**self._base("chat.completion", body), **sees}
+        self._json(200, {**base, "choices": [choice], "usage": _usage(len(words))})
 
     def _stream(self, body: dict[str, Any]) -> None:
         words, finish = self._words(body)
@@ -182,11 +184,17 @@ class ToyEngine(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(
-        self, address: tuple[str, int], name: str, behaviour: Behaviour, adapters: dict[str, Behaviour]
+        self,
+        address: tuple[str, int],
+        name: str,
+        behaviour: Behaviour,
+        projector: str | None = None,
+        adapters: dict[str, Behaviour] | None = None,
     ) -> None:
         super().__init__(address, Handler)
+        self.projector = projector
         self.name = name
-        self.adapters = adapters
+        self.adapters = adapters or {}
         self.behaviour = behaviour
         self.ready_at = time.monotonic() + behaviour.load_s
         self.turn = threading.Lock()
@@ -208,6 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("--path", "--name", "--host", "--port"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--projector", help="file whose words each whole answer has as its `projector`")
     parser.add_argument("--adapter", action="append", default=[])
     options = parser.parse_args()
     behaviour = _read(Path(options.path))
@@ -218,7 +227,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     else:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    ToyEngine((options.host, int(options.port)), options.name, behaviour, adapters).serve_forever()
+    projector = Path(options.projector).read_text() if options.projector else None
+    ToyEngine((options.host, int(options.port)), options.name, behaviour, projector, adapters).serve_forever()
 
 
 if __name__ == "__main__":

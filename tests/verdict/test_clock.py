@@ -10,6 +10,7 @@ from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.evidence import LATEST_S, LOOK_S, WARM_UP, Evidence, add_canary, add_stable, begin, look_at, ripe
 from llmgwd.verdict.guard import BLOCK_S, Guard
 from llmgwd.verdict.settle import settle
+from llmgwd.verdict.times import sums_of
 
 SHARE = 0.25
 STEPS_S = [LOOK_S, 7.0, -7.0, -LOOK_S, -100.0, 100.0, -LATEST_S - 2 * LOOK_S, -3600.0, 3600.0, -86400.0, 86400.0]
@@ -68,5 +69,5 @@ def test_a_block_of_the_guard_ends_also_when_the_clock_was_set_back() -> None:
     guard, rng = Guard(), random.Random(1)
     for first in (10_000, 5_000):
         for look in range(first, first + round(2.5 * BLOCK_S / LOOK_S)):
-            guard.see(look, LOOK_S, [rng.randrange(100) for _ in range(3)], [rng.randrange(100) for _ in range(20)])
+            guard.see(look, LOOK_S, *(sums_of([rng.randrange(100) for _ in range(times)]) for times in (3, 20)))
     assert len(guard.gaps) >= 4

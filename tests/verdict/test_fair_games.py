@@ -14,7 +14,7 @@ from llmgwd.verdict.limits import Metric
 from llmgwd.verdict.scale import steps_within
 from llmgwd.verdict.settle import settle
 from llmgwd.verdict.shares import absolute_bets, early_logs, share_bets, share_logs
-from llmgwd.verdict.times import Ranks, TimesRecord, rank_logs, tail_logs
+from llmgwd.verdict.times import Ranks, TimesRecord, rank_logs, sums_of, tail_logs
 
 SHARES = (0.001, 0.05, 0.1, 0.25, 0.5, 0.9)
 ROUNDING = 1e-9
@@ -85,7 +85,7 @@ def test_one_request_is_a_fair_bet_on_times_whatever_is_remembered_of_stable(
 ) -> None:
     record = TimesRecord()
     record.learn_times({-4: 4, 0: 29, 5: 7}, 40)
-    record.learn_scores([20] * 3 + [50] * 9 + [99])
+    record.learn_scores(sums_of([20] * 3 + [50] * 9 + [99]))
     ranks = Ranks(record.reference)
     most, least = steps_within(ratio)
     odds = share / (1 - share)

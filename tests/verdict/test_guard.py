@@ -1,7 +1,7 @@
 import random
 
 from llmgwd.verdict.guard import BLOCK_S, Guard, long_run_variance
-from llmgwd.verdict.times import Levels
+from llmgwd.verdict.times import Sums, sums_of
 
 LOOK_S = 30.0
 
@@ -20,8 +20,8 @@ def watched(
         guard.see(look, LOOK_S, scores(rng, canary, off), scores(rng, 40, 0.0))
 
 
-def scores(rng: random.Random, n: int, off: float) -> Levels:
-    return [level(rng.uniform(0, 99) + off) for _ in range(n)]
+def scores(rng: random.Random, n: int, off: float) -> Sums:
+    return sums_of([level(rng.uniform(0, 99) + off) for _ in range(n)])
 
 
 def test_steady_arms_are_taken_at_their_word() -> None:
@@ -53,10 +53,26 @@ def test_trouble_that_begins_is_not_taken_for_wandering() -> None:
     assert guard.overstated <= before * 1.1
 
 
+def test_trouble_that_goes_on_is_not_taken_for_wandering_either() -> None:
+    guard = Guard()
+    watched(guard, random.Random(1), blocks=36, canary=12)
+    before = guard.overstated
+    for more in range(12):
+        watched(guard, random.Random(2 + more), blocks=3, canary=12, gap=40.0)
+        assert guard.overstated <= before * 1.3
+
+
+def test_a_second_jump_is_a_replica_that_wanders() -> None:
+    guard = Guard()
+    for gap in (0.0, 40.0, 0.0, 40.0):
+        watched(guard, random.Random(1), blocks=8, canary=12, gap=gap)
+    assert guard.overstated > 3
+
+
 def test_blocks_with_hardly_a_request_say_nothing() -> None:
     guard = Guard()
     for look in range(100):
-        guard.see(look, LOOK_S, [], [50])
+        guard.see(look, LOOK_S, Sums(), sums_of([50]))
     assert guard.gaps == []
     assert guard.overstated == 1.0
 

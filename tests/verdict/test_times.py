@@ -20,6 +20,7 @@ from llmgwd.verdict.times import (
     TimesRecord,
     boldest,
     rank_logs,
+    sums_of,
     tail_logs,
 )
 
@@ -41,7 +42,7 @@ def test_a_look_is_worth_what_its_times_are_worth_one_after_the_other(
 ) -> None:
     record = TimesRecord()
     for levels in before:
-        record.learn_scores(levels)
+        record.learn_scores(sums_of(levels))
     normal, skewed, tail = (
         round(recent.value * parts) / parts
         for recent, parts in ((record.normal, 128), (record.skewed, 128), (record.tail, 1024))

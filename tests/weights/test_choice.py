@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
@@ -16,8 +17,13 @@ def listing(*paths: str) -> list[RepoFile]:
     return [RepoFile(path, (number + 1) * GIB) for number, path in enumerate(paths)]
 
 
-def chosen(paths: list[str], **asked: Any) -> list[str]:
-    return [file.path for file in choose(listing(*paths), **asked)]
+def chosen(paths: list[str], contents: dict[str, Any] | None = None, **asked: Any) -> list[str]:
+    """contents: of those that are read, by path and before they are JSON; the others are empty."""
+
+    def read(file: RepoFile) -> bytes:
+        return msgspec.json.encode((contents or {}).get(file.path, {}))
+
+    return [file.path for file in choose(listing(*paths), read, **asked)]
 
 
 Q4, Q5, Q8 = "m-Q4_K_M.gguf", "m-Q5_K_M.gguf", "m-q8_0.gguf"
@@ -73,6 +79,18 @@ VISION = [Q4, Q8, "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-F32.gguf"]
             id="projector-with-all-its-shards",
         ),
         pytest.param([Q4, "m-lora.gguf"], {}, [Q4], id="no-adapter"),
+        pytest.param([Q4, "m-lora.gguf"], {"file": "*lora*"}, ["m-lora.gguf"], id="named-like-an-adapter-by-glob"),
+        pytest.param(
+            [Q4, "m-lora-Q8_0.gguf"],
+            {"like": ["m-lora-Q8_0.gguf"]},
+            ["m-lora-Q8_0.gguf"],
+            id="named-like-an-adapter-as-stable",
+        ),
+        pytest.param(
+            ["m-imatrix.gguf", "m-Q5_K_M-imatrix.gguf"], {}, ["m-Q5_K_M-imatrix.gguf"], id="quantised-with-a-matrix"
+        ),
+        pytest.param(MANY, {"like": ["own.gguf"], "like_quant": "Q5_K_M"}, [Q5], id="as-stable-by-its-header"),
+        pytest.param(MANY, {"like": [Q8], "like_quant": "Q5_K_M"}, [Q8], id="as-stable-by-its-name-first"),
     ],
 )
 def test_gguf_choice(there: list[str], asked: dict[str, Any], expected: list[str]) -> None:
@@ -82,11 +100,15 @@ def test_gguf_choice(there: list[str], asked: dict[str, Any], expected: list[str
 SMALL = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
 ONE = ["model.safetensors"]
 SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"]
+MAPPED = {"config.json": {"auto_map": {"AutoModel": "modeling_x.XModel"}}}
+MODULES = {"modules.json": [{"path": path} for path in ("", "1_Pooling", "2_Dense", "router")]}
+INDEX = {SHARDS[2]: {"weight_map": {"a": SHARDS[0], "b": SHARDS[1], "c": SHARDS[1]}}}
+BIN_INDEX = "pytorch_model.bin.index.json"
 BESIDE = [
     "README.md",
     "LICENSE.txt",
     "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
+    BIN_INDEX,
     "original/a.pth",
     "onnx/m.onnx",
 ]
@@ -96,16 +118,106 @@ BESIDE = [
     ("there", "asked", "expected"),
     [
         pytest.param([*SMALL, *ONE, *BESIDE], {}, [*SMALL, *ONE], id="no-duplicates"),
-        pytest.param([*SMALL, *SHARDS, *BESIDE], {}, [*SMALL, *SHARDS], id="shards-with-their-index"),
+        pytest.param([*SMALL, *SHARDS, *BESIDE], {"contents": INDEX}, [*SMALL, *SHARDS], id="shards-with-their-index"),
+        pytest.param(
+            [*SMALL, *SHARDS, "consolidated.safetensors", "model-00001-of-00003.safetensors", *ONE, "mtp.safetensors"],
+            {"contents": INDEX},
+            [*SMALL, *SHARDS],
+            id="only-what-the-index-names",
+        ),
+        pytest.param(
+            [*SMALL, *SHARDS, "consolidated.safetensors"],
+            {"contents": INDEX, "file": "*.safetensors"},
+            [*SMALL, *SHARDS],
+            id="only-what-the-index-names-of-a-glob",
+        ),
+        pytest.param(
+            [*SMALL, *SHARDS], {"contents": INDEX, "file": SHARDS[0]}, [*SMALL, *SHARDS], id="glob-of-one-shard"
+        ),
+        pytest.param(
+            [*SMALL, *SHARDS, "mtp.safetensors"],
+            {"contents": INDEX, "file": "mtp*"},
+            [*SMALL, "mtp.safetensors"],
+            id="glob-of-what-no-index-names",
+        ),
+        pytest.param(
+            [*SMALL, *ONE, SHARDS[2]], {"contents": INDEX}, [*SMALL, *ONE], id="index-of-shards-that-were-merged"
+        ),
+        pytest.param([*SMALL, *SHARDS[:2]], {}, [*SMALL, *SHARDS[:2]], id="shards-that-nobody-indexed"),
+        pytest.param(
+            [
+                *SMALL,
+                *ONE,
+                "model.fp16.safetensors",
+                "model.safetensors.index.fp16.json",
+                "m.bf16-00001-of-2.safetensors",
+            ],
+            {},
+            [*SMALL, *ONE],
+            id="no-variants",
+        ),
+        pytest.param(["Qwen2.5-7B.safetensors"], {}, None, id="a-dot-makes-no-variant"),
+        pytest.param(["config.json", "model.fp16.safetensors"], {}, None, id="the-only-variant"),
+        pytest.param(
+            [*ONE, "model.fp16.safetensors"], {"file": "*fp16*"}, ["model.fp16.safetensors"], id="variant-by-glob"
+        ),
+        pytest.param(
+            [*ONE, "model.fp16.safetensors"],
+            {"like": ["model.fp16.safetensors"]},
+            ["model.fp16.safetensors"],
+            id="variant-as-stable",
+        ),
+        pytest.param(
+            ["pytorch_model.bin", "pytorch_model-00001-of-00001.bin", BIN_INDEX, "model.pt", "consolidated.00.pth"],
+            {
+                "contents": {BIN_INDEX: {"weight_map": {"a": "pytorch_model-00001-of-00001.bin"}}},
+                "allow_unsafe": True,
+            },
+            ["pytorch_model-00001-of-00001.bin", BIN_INDEX],
+            id="one-kind-of-pickles",
+        ),
         pytest.param([*SMALL, *ONE, "consolidated.safetensors"], {}, [*SMALL, *ONE], id="no-second-format"),
         pytest.param(["params.json", "consolidated.safetensors"], {}, None, id="second-format-alone"),
         pytest.param([*SMALL, *ONE, Q4], {"like": ONE}, [*SMALL, *ONE], id="as-stable-beside-gguf"),
         pytest.param([*SMALL, *ONE, Q4], {}, [Q4], id="new-model-takes-gguf"),
         pytest.param([*SMALL, *ONE, Q4], {"file": "*.safetensors"}, [*SMALL, *ONE], id="safetensors-by-glob"),
-        pytest.param([*ONE, "modules.json", "1_Pooling/config.json"], {}, None, id="embedding-model"),
+        pytest.param(
+            [
+                *ONE,
+                "modules.json",
+                "1_Pooling/config.json",
+                *("2_Dense/config.json", "2_Dense/model.safetensors"),
+                "router/query_0/model.safetensors",
+            ],
+            {"contents": MODULES},
+            None,
+            id="embedding-model",
+        ),
+        pytest.param(
+            [
+                "modules.json",
+                "2_Dense/config.json",
+                "2_Dense/model.safetensors",
+                "2_Dense/model.pt",
+                "3_X/x.json",
+            ],
+            {"contents": MODULES},
+            ["modules.json", "2_Dense/config.json", "2_Dense/model.safetensors"],
+            id="modules-alone-and-their-duplicates",
+        ),
         pytest.param(["config.json", "pytorch_model.bin"], {"allow_unsafe": True}, None, id="pickle-if-trusted"),
-        pytest.param([*ONE, "modeling_x.py", "rope.py"], {"allow_unsafe": True}, None, id="code-if-trusted"),
-        pytest.param([*ONE, "inference.py"], {}, ONE, id="no-code-that-nothing-loads"),
+        pytest.param(
+            [*ONE, "config.json", "modeling_x.py", "rope.py"],
+            {"allow_unsafe": True, "contents": MAPPED},
+            None,
+            id="code-if-trusted",
+        ),
+        pytest.param(
+            [*ONE, "config.json", "inference.py", "modeling_x.py"],
+            {"contents": {"config.json": {"architectures": ["XModel"], "torch": "torch.BFloat16"}}},
+            [*ONE, "config.json"],
+            id="no-code-that-nothing-loads",
+        ),
         pytest.param(
             ["config.json", "pytorch_model.bin", Q4],
             {"like": ["config.json", "pytorch_model.bin"], "allow_unsafe": True},
@@ -164,7 +276,7 @@ def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[s
         pytest.param(
             VISION,
             {"file": "mmproj*"},
-            "mmproj* matches no model, only a projector or an adapter; there is: Q4_K_M (1.0 GiB), Q8_0 (2.0 GiB)",
+            "mmproj* matches no model, only a projector; there is: Q4_K_M (1.0 GiB), Q8_0 (2.0 GiB)",
             id="only-a-projector",
         ),
         pytest.param(
@@ -180,10 +292,44 @@ def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[s
             id="pickle",
         ),
         pytest.param(
-            [*ONE, "modeling_x.py"],
+            [*SHARDS[:1], *SHARDS[2:]],
+            {"contents": INDEX},
+            "the weights are not complete: model-00002-of-00002.safetensors missing, of model.safetensors.index.json",
+            id="shard-of-the-index-missing",
+        ),
+        pytest.param(SHARDS, {}, "model.safetensors.index.json is no index of weights", id="index-that-names-nothing"),
+        pytest.param(
+            ["model.bf16.safetensors", "model.fp16.safetensors"],
             {},
-            "the repository brings code that is run to load it: modeling_x.py",
-            id="remote-code",
+            "there are several variants of the weights to choose from: model.bf16.safetensors, model.fp16.safetensors",
+            id="several-variants",
+        ),
+        pytest.param(
+            [*ONE, "modules.json", "2_Dense/pytorch_model.bin"],
+            {"contents": MODULES},
+            "2_Dense/pytorch_model.bin: weights in this format run code when they are loaded",
+            id="pickle-of-a-module",
+        ),
+        *(
+            pytest.param(
+                [*ONE, setting, "rope.py", "custom_st.py", "2_Dense/own.py", *modules],
+                {"contents": {setting: content, **(MODULES if modules else {})}},
+                f"the repository brings code that is run to load it: {names}",
+                id=f"code-of-{names}",
+            )
+            for setting, content, names, modules in (
+                ("config.json", MAPPED["config.json"], "modeling_x.py", []),
+                (
+                    "config.json",
+                    {"auto_map": {"AutoModel": "org/up--modeling_x.XModel"}},
+                    "modeling_x.py of org/up",
+                    [],
+                ),
+                ("config.json", {"custom_pipelines": {"own": {"impl": "rope.Pipeline"}}}, "rope.py", []),
+                ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["tokens.Slow", None]}}, "tokens.py", []),
+                ("modules.json", [{"path": "", "type": "custom_st.Transformer"}], "custom_st.py", []),
+                ("2_Dense/config.json", {"activation": "own.Gelu"}, "2_Dense/own.py", ["modules.json"]),
+            )
         ),
         pytest.param(
             [Q4, "mmproj-x-F16.gguf", "mmproj-y-F16.gguf"],
@@ -198,11 +344,18 @@ def test_folder_choice(there: list[str], asked: dict[str, Any], expected: list[s
             id="projector-shard-missing",
         ),
         pytest.param(["README.md"], {}, "the repository has no weights that can be served", id="no-weights"),
+        pytest.param(
+            ["m-lora.gguf"],
+            {},
+            "the repository has no weights that can be served, only what is named like an adapter or an importance"
+            " matrix: m-lora.gguf",
+            id="only-what-is-named-like-an-adapter",
+        ),
     ],
 )
 def test_refused_choice(there: list[str], asked: dict[str, Any], message: str) -> None:
     with pytest.raises(LlmgwError) as refusal:
-        choose(listing(*there), **asked)
+        chosen(there, **asked)
     assert refusal.value.message == message
     assert refusal.value.hint
     assert ("--allow-unsafe" in refusal.value.hint) == (refusal.value.code == "weights_unsafe")
@@ -249,3 +402,10 @@ def test_missing_shards_are_counted_without_being_listed() -> None:
     missing = missing_shards(listing("m-00001-of-99999.gguf", "m-00003-of-99999.gguf", "n-00002-of-00002.bin"))
     assert missing.count == 99998
     assert missing.paths == tuple(f"m-0000{index}-of-99999.gguf" for index in (2, 4, 5))
+
+
+@pytest.mark.parametrize("asked", [{"quant": "Q4_K_M"}, {"file": "*.gguf"}], ids=["quant", "file"])
+def test_a_miss_where_there_is_nothing_to_choose_says_to_choose_nothing(asked: dict[str, Any]) -> None:
+    with pytest.raises(LlmgwError) as refusal:
+        chosen(["config.json", "model.safetensors"], **asked)
+    assert "leave out --file and --quant" in refusal.value.hint

@@ -1,25 +1,24 @@
 """Fetching a revision: whole, verified, resumed, each content once."""
 
-import errno
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
+from llmgwd.weights.download import Download
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
-from llmgwd.weights.partial import Partial
-from llmgwd.weights.progress import Cancelled
+from llmgwd.weights.locks import try_lock
+from llmgwd.weights.progress import CancelFlag, Cancelled
 from tests.support.local_hub import Fault, LocalHub
 
 MIB = 1 << 20
@@ -86,9 +85,10 @@ def test_update_of_one_shard_in_four_fetches_that_one(remote: LocalHub, hub: Hub
     remote.commit(REPO, {changed: os.urandom(MIB)})
     remote.requests.clear()
 
-    new = hub.snapshot(REPO)
+    new, seen = hub.snapshot(REPO), list[tuple[int, int]]()
     assert library.needed_bytes(new.files) == MIB
-    after = fetch(hub, new, new.files, library)
+    after = fetch(hub, new, new.files, library, progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (MIB, MIB)
 
     (only,) = remote.requests.matching("/cdn/*")
     assert only.path.endswith(changed)
@@ -213,6 +213,8 @@ def test_cancelled_fetch_leaves_only_the_partial(remote: LocalHub, hub: Hub, lib
         with pytest.raises(Cancelled):
             fetching.result(SECONDS_TO_STOP)
     assert only_partial(library).stat().st_size == MIB
+    with only_partial(library).open("rb") as partial:
+        assert try_lock(partial.fileno()), "the thread that fetched has ended and let go of its file"
     assert names_in(library.layout.staging) == names_in(library.layout.content) == []
     assert not library.folder(REPO, snapshot.sha).exists()
 
@@ -249,65 +251,27 @@ def test_two_fetches_of_a_revision_at_once_fetch_each_content_once(
     assert names_in(library.layout.staging) == []
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 4 MiB. Skips where mounting is not allowed."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "llmgw-test", str(folder)]
-    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode != 0:
-        pytest.skip("mounting a small disk is not allowed here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+def test_nothing_to_fetch_is_a_mistake_of_the_caller(hub: Hub, library: Library) -> None:
+    with pytest.raises(ValueError, match="nothing to fetch"):
+        fetch(hub, Snapshot(REPO, "0" * 40, ()), (), library)
 
 
-def test_real_full_disk_is_given_back_what_the_fetch_took(remote: LocalHub, hub: Hub, small_disk: Path) -> None:
-    remote.commit(REPO, random_shards(3, 2 * MIB))
-    snapshot, library = hub.snapshot(REPO), Library(small_disk / "weights")
-    library.make()
-    free_bytes = library.free_bytes()
-    with pytest.raises(LlmgwError) as error:
-        fetch(hub, snapshot, snapshot.files, library)
-    assert error.value.code == "disk_full"
-    assert library.free_bytes() == free_bytes
-
-
-@contextmanager
-def disk_that_takes(monkeypatch: pytest.MonkeyPatch, limit_bytes: int) -> Iterator[None]:
-    """Stands in for a disk with so much room, where mounting one is not allowed."""
-    left, append = [limit_bytes], Partial.append
-
-    def append_while_there_is_room(partial: Partial, chunk: bytes) -> None:
-        left[0] -= len(chunk)
-        if left[0] < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        append(partial, chunk)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Partial, "append", append_while_there_is_room)
-        yield
-
-
-def test_full_disk_leaves_nothing_behind_and_the_old_weights_where_they_are(
+def test_content_that_somebody_removes_while_it_is_fetched_is_missed(
     remote: LocalHub, hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remote.commit(REPO, random_shards(2))
-    old = hub.snapshot(REPO)
-    fetch(hub, old, old.files, library)
-    kept = names_in(library.layout.content)
-    remote.commit(REPO, random_shards(2))
-    new = hub.snapshot(REPO)
-    remote.requests.clear()
-    with disk_that_takes(monkeypatch, MIB + MIB // 2), pytest.raises(LlmgwError) as error:
-        fetch(hub, new, new.files, library)
-    assert error.value.code == "disk_full"
-    assert str(library.layout.root) in error.value.message
-    assert names_in(library.layout.content) == kept
-    assert names_in(library.layout.partial) == names_in(library.layout.staging) == []
-    assert library.has(REPO, old.sha, old.files)
-    assert len(remote.requests.matching("/cdn/*")) == 2  # no hot retries
+    remote.commit(REPO, random_shards(1))
+    snapshot = hub.snapshot(REPO)
+    (file,) = snapshot.files
+    run = Download.run
+
+    def run_and_lose(download: Download, cancelled: CancelFlag) -> None:
+        run(download, cancelled)
+        library.layout.content_of(file).unlink()
+
+    monkeypatch.setattr(Download, "run", run_and_lose)
+    with pytest.raises(LlmgwError, match=f"{file.path} vanished from {library.layout.content}"):
+        fetch(hub, snapshot, snapshot.files, library)
+    assert library.revisions() == []
 
 
 def test_file_that_would_hide_the_manifest_is_refused(hub: Hub, library: Library) -> None:

@@ -3,9 +3,8 @@
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import httpx2
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.domain.files import RepoFile, Snapshot
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
@@ -112,7 +110,7 @@ def fails(fault: Fault) -> Prepare:
             answers(503),
             REPO,
             "hub_unavailable",
-            "{host} answered 503 for org/model",
+            "{host} answered 503 for org/model (no token was sent)",
             "try again later; what was fetched is kept",
             id="503",
         ),
@@ -128,7 +126,8 @@ def fails(fault: Fault) -> Prepare:
             fails(Fault.html_page("/api/*", times=None)),
             REPO,
             "hub_unexpected_answer",
-            "{host} did not answer like a hub: its answer is no model information, perhaps a page of a proxy",
+            "{host} did not answer like a hub: its answer is no model information, perhaps a page of a proxy"
+            " (no token was sent)",
             "check hub.endpoint and the proxy between here and there",
             id="page-of-a-proxy",
         ),
@@ -136,7 +135,7 @@ def fails(fault: Fault) -> Prepare:
             fails(Fault("/api/*", drop=True, times=None)),
             REPO,
             "hub_dropped",
-            "the connection to {host} was lost: Server disconnected without sending a response",
+            "the connection to {host} was lost: Server disconnected without sending a response (no token was sent)",
             "try again later; what was fetched is kept",
             id="dropped",
         ),
@@ -162,11 +161,23 @@ def test_refused_snapshot(
     assert error.value.__cause__ is not None
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 418])
+def test_a_refusal_is_asked_for_once(remote: LocalHub, hub: Hub, status: int) -> None:
+    answers(status)(remote)
+    notices: list[str] = []
+    with pytest.raises(LlmgwError):
+        hub.snapshot(REPO, notice=notices.append)
+    assert len(remote.requests.matching("/api/*")) == 1
+    assert notices == []
+
+
 def test_missing_revision_is_named(remote: LocalHub, hub: Hub) -> None:
     remote.commit(REPO, {"m-Q4_K_M.gguf": b"weights"})
     with pytest.raises(LlmgwError) as error:
         hub.snapshot(REPO, "v9")
-    assert (error.value.code, error.value.message) == ("hub_no_revision", "org/model has no revision v9")
+    host = remote.endpoint.removeprefix("http://")
+    assert error.value.code == "hub_no_revision"
+    assert error.value.message == f"{host} has no revision v9 of org/model (no token was sent)"
 
 
 def test_gated_files_say_where_to_ask(remote: LocalHub, hub: Hub, with_token: Hub, library: Library) -> None:
@@ -281,7 +292,7 @@ def test_token_of_the_environment_that_cannot_be_sent_is_refused_and_not_shown(
 def test_request_that_cannot_be_sent_is_told_without_its_headers() -> None:
     error = httpx2.LocalProtocolError(f"Illegal header value b'Bearer {SECRET}'")
     told = trouble(error, Asked("http://hub.test", REPO))
-    assert told.error.message == "a request to hub.test cannot be sent as it is"
+    assert told.error.message == "a request to hub.test cannot be sent as it is (no token was sent)"
     assert not told.may_pass
 
 
@@ -344,35 +355,6 @@ def test_retries_of_a_file_end(remote: LocalHub, hub: Hub, library: Library, fau
     assert not library.folder(REPO, snapshot.sha).exists()
 
 
-def test_bytes_that_come_again_are_no_progress(hub: Hub, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server without ranges sends the file from its start, and drops now later, now earlier."""
-    file = RepoFile("m-Q4_K_M.gguf", 8 << 20, sha256="a" * 64)
-    snapshot = Snapshot(REPO, "b" * 40, (file,))
-    drops = iter([6 << 20, 3 << 20] * 20)
-    opened: list[int] = []
-
-    class FromTheStart:
-        start = 0
-
-        def chunks(self) -> Iterator[bytes]:
-            yield bytes(next(drops))
-            raise httpx2.ReadError("dropped")
-
-        def interrupt(self) -> None:
-            pass
-
-    @contextmanager
-    def open_file(asked: Asked, file: RepoFile, offset: int, *, by_xet: bool = True) -> Iterator[FromTheStart]:
-        opened.append(offset)
-        yield FromTheStart()
-
-    monkeypatch.setattr(hub, "open_file", open_file)
-    with pytest.raises(LlmgwError) as error:
-        fetch(hub, snapshot, snapshot.files, library)
-    assert error.value.code == "hub_dropped"
-    assert len(opened) == IMPATIENT.attempts
-
-
 def test_nobody_listening_is_said_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -387,7 +369,7 @@ def test_endpoint_that_is_no_address_is_said_so(endpoint: str) -> None:
     with pytest.raises(LlmgwError) as error:
         Hub(endpoint, patience=IMPATIENT).snapshot(REPO)
     assert (error.value.code, error.value.hint) == ("hub_endpoint", "correct hub.endpoint")
-    assert error.value.message == f"{endpoint} is not the address of a hub"
+    assert error.value.message == f"{endpoint} is not the address of a hub (no token was sent)"
 
 
 @pytest.mark.parametrize(
@@ -423,7 +405,8 @@ def test_cancel_leaves_a_hub_that_does_not_answer(remote: LocalHub) -> None:
             asking.result(1.0)
 
 
-def test_refused_name_is_a_matter_of_usage(hub: Hub) -> None:
+def test_refused_name_is_a_matter_of_usage(remote: LocalHub, hub: Hub) -> None:
     with pytest.raises(LlmgwError) as error:
         hub.snapshot("a/b/c")
-    assert error.value.status is ExitStatus.USAGE
+    assert (error.value.code, error.value.status) == ("hub_repository_name", ExitStatus.USAGE)
+    assert remote.requests.matching() == []

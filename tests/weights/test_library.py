@@ -5,14 +5,15 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import RepoFile, Snapshot
-from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library, Removed
+from llmgwd.weights.manifest import MANIFEST
 from llmgwd.weights.progress import Cancelled
 from tests.support.local_hub import Fault, LocalHub
 
@@ -103,13 +104,6 @@ def test_revision_that_is_not_there(library: Library) -> None:
         library.verify(REPO, "0" * 40, [])
 
 
-def test_damaged_manifest_is_no_revision_and_is_replaced(hub: Hub, library: Library, old: Snapshot) -> None:
-    (library.folder(*key(old)) / ".llmgw.json").write_text('{"repo": "../x"')
-    assert library.revisions() == []
-    fetch(hub, old, old.files, library)
-    assert library.revisions() == [old]
-
-
 def test_verify_can_be_cancelled(library: Library, old: Snapshot) -> None:
     cancelled = threading.Event()
     cancelled.set()
@@ -174,39 +168,30 @@ def test_space_counts_only_what_is_to_come(library: Library, old: Snapshot) -> N
     assert library.needed_bytes([*old.files, coming, twin]) == 6 * KIB
 
 
-def test_too_little_space_is_refused_with_numbers(
-    library: Library, old: Snapshot, new: Snapshot, monkeypatch: pytest.MonkeyPatch
+def test_newest_is_what_came_last_whatever_was_touched_or_joined_since(
+    remote: LocalHub, hub: Hub, library: Library, old: Snapshot, new: Snapshot
 ) -> None:
-    monkeypatch.setattr(Library, "free_bytes", lambda self: 40 * KIB)
-    coming = [RepoFile("m.gguf", 30 * KIB, sha256="a" * 64)]
-    library.check_space(coming, 10 * KIB)
-    library.check_space(old.files, 1 << 40)  # nothing to fetch needs no room
-    with pytest.raises(LlmgwError) as error:
-        library.check_space(coming, 20 * KIB, keep={key(new)})
-    assert error.value.status is ExitStatus.REFUSED
-    assert error.value.message == (
-        f"the weights need 30.0 KiB more and 20.0 KiB must stay free (weights.min_free), but {library.layout.root}"
-        " has 40.0 KiB free"
-    )
-    assert error.value.hint.startswith("`llmgw ctl weights prune` would give 32.0 KiB, enough; ")
-
-
-def test_what_is_wanted_is_not_counted_as_what_clean_up_gives(
-    library: Library, old: Snapshot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    coming = RepoFile("m.gguf", 30 * KIB, sha256="a" * 64)
-    library.layout.partial_of(coming).write_bytes(os.urandom(8 * KIB))
-    monkeypatch.setattr(Library, "free_bytes", lambda self: 0)
-    with pytest.raises(LlmgwError) as error:
-        library.check_space([coming], KIB, keep={key(old)})
-    assert "need 22.0 KiB more" in error.value.message
-    assert error.value.hint.startswith("`llmgw ctl weights prune` would give 0 bytes, not enough; ")
-
-
-def test_newest_first(library: Library, old: Snapshot, new: Snapshot) -> None:
-    os.utime(library.folder(*key(old)), (1e9, 1e9))
-    assert library.newest_first() == [new, old]
     os.utime(library.folder(*key(new)), (1e8, 1e8))
+    assert library.newest_first() == [new, old]
+    sha = remote.commit("org/other", {"a-Q8_0.gguf": b"a", "a-Q4_0.gguf": b"b"})
+    first, second = hub.snapshot("org/other", sha).files
+    fetch(hub, Snapshot("org/other", sha, ()), [first], library)
+    remote.commit("org/other", {"a-Q8_0.gguf": b"c"})
+    newest = hub.snapshot("org/other")
+    fetch(hub, newest, newest.files, library)
+    fetch(hub, Snapshot("org/other", sha, ()), [second], library)
+    assert [each.sha for each in library.newest_first()] == [newest.sha, sha, new.sha, old.sha]
+
+
+def test_what_came_before_that_was_recorded_is_ordered_by_its_folder(
+    library: Library, old: Snapshot, new: Snapshot
+) -> None:
+    for number, snapshot in enumerate((new, old)):
+        folder = library.folder(*key(snapshot))
+        written = msgspec.json.decode((folder / MANIFEST).read_bytes())
+        del written["arrived"]
+        (folder / MANIFEST).write_bytes(msgspec.json.encode(written))
+        os.utime(folder, (1e9 + number, 1e9 + number))
     assert library.newest_first() == [old, new]
 
 

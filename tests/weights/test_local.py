@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.weights.local import LocalWeights, find_local, hash_local
+from llmgwd.weights.local import OTHER_FORMATS, LocalWeights, find_local, hash_local
 from llmgwd.weights.progress import Cancelled
 
 SHARDS = [f"m-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
@@ -37,6 +37,34 @@ def folder_of(tmp_path: Path, *paths: str) -> Path:
             ["config.json", "model.safetensors"],
             id="folder",
         ),
+        pytest.param(
+            ["d/m-Q4_K_M.gguf", "d/mmproj-F16.gguf"],
+            "d",
+            "d/m-Q4_K_M.gguf",
+            ["m-Q4_K_M.gguf", "mmproj-F16.gguf"],
+            id="folder-with-a-projector",
+        ),
+        pytest.param(
+            ["m-Q4_K_M.gguf", "m-Q8_0.gguf", "mmproj-F16.gguf"],
+            "m-Q8_0.gguf",
+            "m-Q8_0.gguf",
+            ["m-Q8_0.gguf", "mmproj-F16.gguf"],
+            id="file-with-the-projector-of-the-only-model",
+        ),
+        pytest.param(
+            ["a-Q8_0.gguf", "b-Q8_0.gguf", "mmproj-a-F16.gguf", "mmproj-F16.gguf"],
+            "a-Q8_0.gguf",
+            "a-Q8_0.gguf",
+            ["a-Q8_0.gguf", "mmproj-a-F16.gguf"],
+            id="file-with-the-projector-of-its-name",
+        ),
+        pytest.param(
+            ["a-Q8_0.gguf", "b-Q8_0.gguf", "mmproj-a-F16.gguf", "mmproj-F16.gguf"],
+            "b-Q8_0.gguf",
+            "b-Q8_0.gguf",
+            ["b-Q8_0.gguf"],
+            id="file-without-the-projector-of-another",
+        ),
         pytest.param(["d/plan.engine"], "d", "d", ["plan.engine"], id="folder-in-a-format-of-its-own"),
     ],
 )
@@ -52,7 +80,15 @@ def test_local_weights(tmp_path: Path, there: list[str], given: str, path: str, 
     ("there", "given", "message"),
     [
         pytest.param([], "no.gguf", "cannot read {root}/no.gguf: No such file or directory", id="not-there"),
-        pytest.param([], "", "{root}: the repository has no weights that can be served", id="empty-folder"),
+        pytest.param(
+            [], "", "{root} has no weights: looked for .gguf, .safetensors, .bin, .pt, .pth, {other}", id="empty-folder"
+        ),
+        pytest.param(
+            ["README.md", "config.json"],
+            "",
+            "{root} has no weights: looked for .gguf, .safetensors, .bin, .pt, .pth, {other}",
+            id="folder-without-weights",
+        ),
         pytest.param(SHARDS[:2], SHARDS[0], "beside {root}/" + SHARDS[0] + " there is no " + SHARDS[2], id="shard"),
         pytest.param(
             ["a-Q5_K_M.gguf", "b-Q6_K.gguf"],
@@ -60,13 +96,19 @@ def test_local_weights(tmp_path: Path, there: list[str], given: str, path: str, 
             "{root}: there are several models to choose from: a-Q5_K_M: Q5_K_M (4 bytes), b-Q6_K: Q6_K (4 bytes)",
             id="several",
         ),
+        pytest.param(
+            ["a-Q8_0.gguf", "mmproj-x-F16.gguf", "mmproj-y-F16.gguf"],
+            "a-Q8_0.gguf",
+            "a-Q8_0 has several projectors: mmproj-x-F16.gguf, mmproj-y-F16.gguf",
+            id="several-projectors",
+        ),
     ],
 )
 def test_refused_local_weights(tmp_path: Path, there: list[str], given: str, message: str) -> None:
     folder_of(tmp_path, *there)
     with pytest.raises(LlmgwError) as error:
         find_local(tmp_path / given)
-    assert error.value.message == message.format(root=tmp_path)
+    assert error.value.message == message.format(root=tmp_path, other=", ".join(OTHER_FORMATS))
 
 
 def test_relative_path_is_refused() -> None:

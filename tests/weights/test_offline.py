@@ -21,7 +21,8 @@ def two(remote: LocalHub, hub: Hub, library: Library) -> tuple[Snapshot, Snapsho
     for number, content in enumerate((b"old", b"new")):
         remote.commit(REPO, {"m-Q8_0.gguf": content})
         snapshot = hub.snapshot(REPO)
-        os.utime(fetch(hub, snapshot, snapshot.files, library), (1e9 + number, 1e9 + number))
+        # Looked at or copied since: what counts is when it came.
+        os.utime(fetch(hub, snapshot, snapshot.files, library), (1e9 - number, 1e9 - number))
         found.append(snapshot)
     return found[0], found[1]
 

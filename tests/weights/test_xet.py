@@ -67,6 +67,17 @@ def test_files_come_from_xet_where_the_hub_offers_it(
     assert remote.requests.matching("/cdn/*") == []
 
 
+def test_a_repository_that_was_renamed_gives_its_files_from_xet_too(
+    remote: LocalHub, hub: Hub, library: Library, snapshot: Snapshot, content: bytes
+) -> None:
+    sha = remote.commit("org/renamed", {FILE: content})
+    moved = f"{remote.endpoint}/org/renamed/resolve/{sha}/{FILE}"
+    remote.faults.add(Fault(f"/{REPO}/*{FILE}", status=307, headers={"Location": moved}, times=None))
+    folder = fetch(hub, snapshot, snapshot.files, library)
+    assert (folder / FILE).read_bytes() == content
+    assert len(remote.requests.matching("/api/*/xet-read-token/*")) == 1
+
+
 def test_what_is_there_of_a_file_is_gone_on_from(
     hub: Hub, library: Library, snapshot: Snapshot, content: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +107,20 @@ def test_storage_that_does_not_give_a_file_is_left_for_plain_http(
     assert ("arrived damaged" if gives == "other content" else "trying again in 0 s (attempt 2 of 4)") in notice
 
 
+def test_storage_that_gave_other_content_is_not_asked_again_when_plain_http_fails_too(
+    remote: LocalHub, hub: Hub, library: Library, snapshot: Snapshot, content: bytes, tmp_path: Path
+) -> None:
+    assert remote.store.xet is not None
+    other = tmp_path / "other"
+    other.write_bytes(os.urandom(len(content)))
+    hash_of_other = remote.store.xet.hash_of("", other)
+    remote.faults.add(Fault("/org/*", headers={"X-Xet-Hash": hash_of_other}, times=None))
+    remote.faults.add(Fault("/cdn/*", drop=True))
+    folder = fetch(hub, snapshot, snapshot.files, library)
+    assert (folder / FILE).read_bytes() == content
+    assert len(remote.requests.matching("/api/*/xet-read-token/*")) == 1
+
+
 @pytest.fixture
 def silent(remote: LocalHub, snapshot: Snapshot) -> Iterator[None]:
     """Xet storage that takes connections and never answers."""
@@ -113,7 +138,7 @@ def test_silent_storage_is_left_for_plain_http(
     notices: list[str] = []
     folder = fetch(hub, snapshot, snapshot.files, library, notice=notices.append)
     assert (folder / FILE).read_bytes() == content
-    assert "the xet storage that" in notices[0] and "nothing came for 0.1 s" in notices[0]
+    assert "the xet storage 127.0.0.1:" in notices[0] and "nothing came for 0.1 s" in notices[0]
 
 
 @pytest.mark.usefixtures("silent")
@@ -127,6 +152,18 @@ def test_cancel_leaves_silent_storage(remote: LocalHub, hub: Hub, library: Libra
             fetching.result(5)
     with library.layout.partial_of(next(file for file in snapshot.files if file.sha256)).open("rb") as partial:
         assert try_lock(partial.fileno()), "the thread that fetched has ended and let go of its file"
+
+
+def test_a_hub_that_is_silent_about_access_is_asked_again(
+    remote: LocalHub, hub: Hub, library: Library, snapshot: Snapshot, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xet, "TOKEN_TIMEOUT_S", 0.2)
+    remote.faults.add(Fault("/api/*/xet-read-token/*", hang=True))
+    notices: list[str] = []
+    folder = fetch(hub, snapshot, snapshot.files, library, notice=notices.append)
+    assert (folder / FILE).read_bytes() == content
+    assert "did not answer in time" in notices[0]
+    assert remote.requests.matching("/cdn/*") == []
 
 
 def test_xet_can_be_switched_off(
