@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from llmgw_ctl import canary
+from llmgw_ctl.completion import model_names
 from llmgw_ctl.failures import CommandError
 from llmgw_ctl.options import (
     AllowUnsafe,
@@ -22,6 +23,7 @@ from llmgw_ctl.options import (
     Quiet,
     Repo,
     Revision,
+    adapter_choice,
     at_least_one,
     weights,
 )
@@ -62,6 +64,21 @@ def add(
     alias: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Another name for it; repeat it for more.")
     ] = None,
+    fallback: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A model that answers when this one cannot; repeat it for more, in order.",
+            autocompletion=model_names,
+        ),
+    ] = None,
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=PATH|ORG/REPO[@REVISION]",
+            help="A LoRA adapter, asked for as MODEL:NAME; repeat it for more. A path begins with / . or ~",
+        ),
+    ] = None,
     description: Annotated[str, typer.Option(help="A word on what it is for.", show_default=False)] = "",
     detach: Detach = False,
     quiet: Quiet = False,
@@ -77,6 +94,8 @@ def add(
         engine_args=tuple(engine_arg or ()),
         replicas=replicas,
         aliases=tuple(alias or ()),
+        fallbacks=tuple(fallback or ()),
+        adapters=tuple(map(adapter_choice, adapter or ())),
         description=description,
     )
     with daemon(ctx) as connection:

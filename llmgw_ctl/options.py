@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from llmgw_ctl.completion import job_ids, model_names
-from llmgwd.protocol.messages import WeightsChoice
+from llmgwd.protocol.messages import AdapterChoice, WeightsChoice
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="The model's name.", autocompletion=model_names, show_default=False)
@@ -92,6 +92,20 @@ def at_least_one(value: int) -> int:
     if value < 1:
         raise typer.BadParameter(f"at least 1 is needed, not {value}")
     return value
+
+
+def adapter_choice(text: str) -> AdapterChoice:
+    """`legal=/srv/legal.gguf`, `legal=acme/legal-lora@v2`. Raises BadParameter for what is neither."""
+    name, _, where = text.partition("=")
+    if name and where.startswith(("/", ".", "~")):
+        return AdapterChoice(name, path=str(Path(where).expanduser().absolute()))
+    match = re.fullmatch(r"([\w.-]+/[\w.-]+)(?:@(\S+))?", where)
+    if not name or match is None:
+        raise typer.BadParameter(
+            f"{text!r} is no adapter; write NAME=ORG/REPO, NAME=ORG/REPO@REVISION, or NAME=PATH, "
+            "where a path begins with / . or ~"
+        )
+    return AdapterChoice(name, repo=match[1], revision=match[2])
 
 
 def weights(

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
+from llmgwd.domain.adapters import AdapterFormat
 from llmgwd.domain.errors import LlmgwError, unusable
 from llmgwd.protocol.states import EventKind
 from llmgwd.verdict.limits import LimitError, complete
@@ -90,6 +91,16 @@ class WebhookSettings(Section, frozen=True):
     """Empty: all."""
 
 
+class AdapterSettings(Section, frozen=True):
+    """How a command takes LoRA adapters; see `llmgwd.engines.adapters` for what stands in for what."""
+
+    each: tuple[str, ...]
+    argv: tuple[str, ...] = ()
+    asked_as: str = "{name}"
+    fields: dict[str, str] = {}
+    format: AdapterFormat = AdapterFormat.ANY
+
+
 class EngineSettings(Section, frozen=True):
     """A command that serves weights; see `llmgwd.engines.templates` for what stands in for what."""
 
@@ -101,6 +112,7 @@ class EngineSettings(Section, frozen=True):
     """Requests that it decodes at once."""
     probe_every: Seconds = Seconds(30)
     probe_timeout: Seconds = Seconds(60)
+    adapters: AdapterSettings | None = None
 
 
 class ScalingSettings(Section, frozen=True):
@@ -117,6 +129,9 @@ class DeclaredModel(Section, frozen=True):
     engine_args: tuple[str, ...] = ()
     scaling: ScalingSettings = ScalingSettings()
     aliases: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    adapters: dict[str, Path] = {}
+    """LoRA adapters by name."""
     description: str = ""
 
 
@@ -255,6 +270,10 @@ def _check(settings: Settings) -> None:
             )
         if not model.path.is_absolute():
             raise unusable("bad_config", f"models[{index}].path is {str(model.path)!r}: expected an absolute path")
+        for name, path in model.adapters.items():
+            if not path.is_absolute():
+                where = f"models[{index}].adapters.{name}"
+                raise unusable("bad_config", f"{where} is {str(path)!r}: expected an absolute path")
     for where, number in positive.items():
         if not 0 < number < math.inf:
             raise unusable("bad_config", f"{where} is {number:g}: expected more than 0")

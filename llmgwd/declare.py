@@ -4,15 +4,21 @@ import logging
 from collections.abc import Mapping
 
 import anyio.abc
+import msgspec
 
-from llmgwd.config import Settings
-from llmgwd.domain.catalog import Model, Origin, check_new_name, names
+from llmgwd.config import DeclaredModel, Settings
+from llmgwd.domain.catalog import Adapter, Model, Origin
 from llmgwd.domain.errors import LlmgwError, unusable
-from llmgwd.engines.templates import PRESETS, Engine, check_argv, find_engine
+from llmgwd.domain.names import check_new_name, fallbacks_of, names
+from llmgwd.engines.adapters import check_template, find_template
+from llmgwd.engines.templates import PRESETS, AdapterTemplate, Engine, check_argv, find_engine
+from llmgwd.jobs.presence import forget
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import retire
 from llmgwd.jobs.upkeep import ensure_served
 from llmgwd.protocol.states import EventKind
+from llmgwd.protocol.views import EventView
+from llmgwd.weights.adapters import find_local_adapter
 from llmgwd.weights.local import find_local
 
 log = logging.getLogger(__name__)
@@ -33,6 +39,10 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
     engines = dict(PRESETS)
     for name, engine in settings.engines.items():
         check_argv(f"engines.{name}.argv", engine.argv)
+        adapters = None
+        if engine.adapters is not None:
+            adapters = AdapterTemplate(**msgspec.structs.asdict(engine.adapters))
+            check_template(f"engines.{name}.adapters", adapters)
         engines[name] = Engine(
             argv=engine.argv,
             health=engine.health,
@@ -41,6 +51,7 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
             slots=engine.slots,
             probe_every_s=float(engine.probe_every),
             probe_timeout_s=float(engine.probe_timeout),
+            adapters=adapters,
         )
     return engines
 
@@ -50,10 +61,11 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
     models: list[Model] = []
     for index, entry in enumerate(settings.models):
         try:
-            check_new_name(entry.name, entry.aliases, names([*others, *models]))
+            check_new_name(entry.name, entry.aliases, tuple(entry.adapters), names([*others, *models]))
             find_engine(entry.engine, engines)
             if not entry.path.exists():
                 raise unusable("no_weights", f"path is {str(entry.path)!r}: there is no such file or folder")
+            adapters = _adapters(entry, engines)
             weights = find_local(entry.path.absolute())
         except LlmgwError as error:
             raise unusable("bad_config", f"models[{index}]: {error.message}") from error
@@ -67,9 +79,32 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
                 aliases=entry.aliases,
                 description=entry.description,
                 declared=True,
+                adapters=adapters,
             )
         )
-    return models
+    return _with_fallbacks(models, settings)
+
+
+def _adapters(entry: DeclaredModel, engines: Mapping[str, Engine]) -> tuple[Adapter, ...]:
+    """Raises LlmgwError for one that is not there or that the engine does not take."""
+    if not entry.adapters:
+        return ()
+    wanted = find_template(entry.engine, engines).format
+    found = {name: find_local_adapter(str(path), wanted) for name, path in entry.adapters.items()}
+    return tuple(Adapter(name, Origin(path=local.path)) for name, local in found.items())
+
+
+def _with_fallbacks(models: list[Model], settings: Settings) -> list[Model]:
+    """They fall back on each other only: what the file says must hold wherever it is read."""
+    found: list[Model] = []
+    for index, (model, entry) in enumerate(zip(models, settings.models, strict=True)):
+        try:
+            fallbacks = fallbacks_of(model.name, model.aliases, entry.fallbacks, models)
+        except LlmgwError as error:
+            why = f"{error.message}{' in this file' if error.code == 'no_such_model' else ''}"
+            raise unusable("bad_config", f"models[{index}].fallbacks: {why}") from error
+        found.append(msgspec.structs.replace(model, fallbacks=fallbacks))
+    return found
 
 
 async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.TaskGroup) -> None:
@@ -86,11 +121,10 @@ def write_down(services: Services, wanted: list[Model]) -> list[Model]:
     present = {model.name: model for model in store.models.all() if model.declared}
     gone = [model for name, model in present.items() if name not in {each.name for each in wanted}]
     changed = [model for model in wanted if present.get(model.name) != model]
-    events = []
+    events: list[EventView] = []
     with store.transaction():
         for model in gone:
-            store.models.delete(model.name)
-            events.append(services.log_event(CONFIG, EventKind.MODEL_REMOVED, model.name, before=model.origin.short))
+            events += forget(services, model, by=CONFIG)
         for model in changed:
             store.models.put(model)
             before = present[model.name].origin.short if model.name in present else ""

@@ -20,6 +20,7 @@ COUNTERS = (
     ("llmgw_requests_rescued", "Requests that a canary failed and stable answered", "rescued"),
     ("llmgw_requests_stood_in", "Requests of the other arm that this one took because the other could not", "stood_in"),
     ("llmgw_requests_turned_away", "Requests that no replica was ready for, or had room for in time", "turned_away"),
+    ("llmgw_requests_fell_back", "Requests that a fallback of the model answered in its place", "fell_back"),
     ("llmgw_answers_length_limited", "Whole answers that ended at the length limit", "length_limited"),
     ("llmgw_answers_degenerate", "Whole answers that repeat themselves or are not the JSON asked for", "degenerate"),
 )

@@ -90,6 +90,11 @@ MODEL = {"name": "a", "path": "/a.gguf"}
             "notify[0].url is 'http://x:99999': expected http://… or https://…",
         ),
         ({"engines": {"x": {"argv": ["a"], "slots": 0}}}, "engines.x.slots is 0: expected 1 or more"),
+        ({"engines": {"x": {"argv": ["a"], "adapters": {}}}}, "engines.x.adapters.each is missing"),
+        (
+            {"models": [{"name": "a", "path": "/x", "adapters": {"l": "x.gguf"}}]},
+            "models[0].adapters.l is 'x.gguf': expected an absolute path",
+        ),
         (
             {"engines": {"x": {"argv": ["a"], "env": {"A=B": "c"}}}},
             "engines.x.env has 'A=B': no variable can be called so or hold that",

@@ -67,6 +67,9 @@ def model_page(model: ModelView) -> RenderableType:
         rows.append(("aliases", ", ".join(model.aliases)))
     if model.fallbacks:
         rows.append(("fallbacks", ", ".join(model.fallbacks)))
+    if model.adapters:
+        adapters = [text(f"{adapter.name}  {source(adapter.origin)}") for adapter in model.adapters]
+        rows.append(("adapters", Group(*adapters)))
     if model.canary:
         rows.append(("canary", f"{model.canary}, given {percent(model.canary_share)} of the requests"))
     if model.job:

@@ -14,6 +14,7 @@ from llmgwd.jobs.services import Services
 from llmgwd.protocol.samples import Arm, ArmSample
 from llmgwd.protocol.states import CanaryPhase, VerdictState
 from llmgwd.protocol.views import (
+    AdapterView,
     ArmView,
     CanaryView,
     JobView,
@@ -94,6 +95,9 @@ def model_view(services: Services, model: Model) -> ModelView:
         canary_share=canary.share if canary else None,
         job=job.id if job else None,
         changes=what_changed(model.previous, model.origin) if model.previous else "",
+        adapters=tuple(
+            AdapterView(f"{model.name}:{adapter.name}", origin_view(adapter.origin)) for adapter in model.adapters
+        ),
     )
 
 

@@ -6,10 +6,12 @@ import msgspec
 
 from llmgwd.control.show import canary_view, job_view
 from llmgwd.domain.canary import Canary, CanaryEvent, after, already_promoted, check_share, no_canary
-from llmgwd.domain.catalog import Model, check_new_name, moved_back, names
+from llmgwd.domain.catalog import Model, moved_back
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
+from llmgwd.domain.names import asked_for, check_new_name, fallbacks_of, names
 from llmgwd.domain.plan import Progress, check_plan, given_by_hand, resumed
+from llmgwd.engines.adapters import find_template
 from llmgwd.engines.templates import find_engine
 from llmgwd.jobs.acquire import check_choice, no_repository
 from llmgwd.jobs.canary import plan_of
@@ -40,7 +42,11 @@ class Verbs:
             raise unusable(
                 "no_weights", f"where do {request.name}'s weights come from? give --repo ORG/REPO or --path FILE"
             )
-        check_new_name(request.name, request.aliases, self._taken())
+        adapters = tuple(adapter.name for adapter in request.adapters)
+        check_new_name(request.name, request.aliases, adapters, self._taken())
+        if adapters:
+            find_template(request.engine, self.services.engines)
+        fallbacks_of(request.name, request.aliases, request.fallbacks, self.services.store.models.all())
         return self._start(JobKind.ADD, request.name, by, request)
 
     async def remove(self, request: m.RemoveModel, by: str) -> m.Started:
@@ -248,7 +254,8 @@ class Verbs:
         for job in self.services.store.jobs.unfinished():
             if job.kind is JobKind.ADD:
                 adding = msgspec.msgpack.decode(job.args, type=m.AddModel)
-                taken |= {adding.name, *adding.aliases}
+                adapters = (adapter.name for adapter in adding.adapters)
+                taken |= {*asked_for(adding.name, adding.aliases, adapters)}
         return taken
 
 

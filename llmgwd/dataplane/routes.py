@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from llmgwd.domain.canary import Canary
 from llmgwd.domain.catalog import Model
+from llmgwd.engines.adapters import adapter_routes
 from llmgwd.engines.replica import Replica
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute, Routes
 from llmgwd.protocol.states import CanaryPhase
@@ -36,6 +37,8 @@ def routing_table(
                     ArmRoute(canary.origin.short, _replicas(ready(canary.name))),
                     canary.look_s,
                 ),
+                fallbacks=model.fallbacks,
+                adapters=tuple(adapter.name for adapter in model.adapters),
             )
         )
     return Routes(version, tuple(routes), key_hashes)
@@ -49,6 +52,7 @@ def _replicas(replicas: Iterable[Replica]) -> tuple[ReplicaRoute, ...]:
             port=each.port,
             served_name=each.spec.served_name,
             slots=each.spec.slots or 0,
+            adapters=adapter_routes(each.spec.engine, each.spec.served_name, each.spec.adapters),
         )
         for each in replicas
     )

@@ -38,6 +38,8 @@ class Totals:
         """This is what is served from now on."""
         arms = [(model.name, Arm.STABLE, model.stable) for model in routes.models]
         arms += [(model.name, Arm.CANARY, model.canary.arm) for model in routes.models if model.canary is not None]
+        adapted = [(model, f"{model.name}:{adapter}") for model in routes.models for adapter in model.adapters]
+        arms += [(name, Arm.STABLE, model.stable) for model, name in adapted]
         self._served = frozenset((name, arm, route.revision) for name, arm, route in arms)
 
     def all(self) -> list[ArmSample]:

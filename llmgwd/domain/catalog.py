@@ -1,17 +1,15 @@
 """The catalog's records: models and where their weights come from."""
 
 import hashlib
-import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from llmgwd.domain.errors import LlmgwError, refused, unknown, unusable
+from llmgwd.domain.errors import LlmgwError, refused, unknown
 from llmgwd.domain.files import RepoFile
 from llmgwd.domain.traits import Traits
 
 CANARY_SUFFIX = "-canary"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/+-]{0,119}")
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -56,6 +54,13 @@ class Origin(msgspec.Struct, frozen=True):
         return (*revision, ("", self.content)) if self.content else revision
 
 
+class Adapter(msgspec.Struct, frozen=True):
+    """A LoRA adapter of a model, which clients ask for as `MODEL:NAME`."""
+
+    name: str
+    origin: Origin
+
+
 class Model(msgspec.Struct, frozen=True):
     """One row of the catalog."""
 
@@ -73,6 +78,7 @@ class Model(msgspec.Struct, frozen=True):
     declared: bool = False
     """Written in the configuration, and changed only there."""
     canary_of: str | None = None
+    adapters: tuple[Adapter, ...] = ()
 
     @property
     def served_name(self) -> str:
@@ -116,26 +122,13 @@ def moved_back(model: Model) -> Model:
     return moved(model, model.previous, args)
 
 
-def check_new_name(name: str, aliases: Collection[str], taken: Collection[str]) -> None:
-    """Raises unless a model of this name and these aliases may be added beside the names and aliases taken."""
-    for each in (name, *aliases):
-        if not NAME.fullmatch(each) or ".." in each:
-            raise unusable(
-                "bad_name",
-                f"{each!r} cannot be a model's name: 1 to 120 letters, digits and . _ : @ / + -, "
-                "the first a letter or digit, and never two dots in a row",
-            )
-        if each.endswith(CANARY_SUFFIX):
-            raise unusable("reserved_name", f"{each} is reserved: names ending in {CANARY_SUFFIX} belong to canaries")
-        if each in taken:
-            raise refused("name_taken", f"there is already a model or alias {each}")
-    if len({name, *aliases}) != 1 + len(aliases):
-        raise unusable("name_twice", f"{name} and its aliases must all differ")
-
-
-def names(models: Iterable[Model]) -> set[str]:
-    """Every name and alias in use."""
-    return {each for model in models for each in (model.name, *model.aliases)}
+def without_fallback(models: Iterable[Model], gone: str) -> list[Model]:
+    """Those of the models that fall back on the one that is gone, each with the rest of its list."""
+    return [
+        msgspec.structs.replace(model, fallbacks=tuple(each for each in model.fallbacks if each != gone))
+        for model in models
+        if gone in model.fallbacks
+    ]
 
 
 def no_such_model(name: str, models: Iterable[Model]) -> LlmgwError:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.catalog import Adapter, Model, Origin
 from llmgwd.domain.files import Snapshot
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.states import JobKind, JobState, StepState
@@ -64,6 +64,8 @@ class Job(msgspec.Struct, frozen=True):
     ending: Ending | None = None
     resumed: int = 0
     """How often the daemon ended, unasked, at its present step."""
+    adapters: tuple[Adapter, ...] = ()
+    """Of the model that it adds."""
 
     @property
     def over(self) -> bool:

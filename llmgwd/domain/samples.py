@@ -23,6 +23,7 @@ def merged(first: ArmSample, second: ArmSample) -> ArmSample:
         rescued=first.rescued + second.rescued,
         stood_in=first.stood_in + second.stood_in,
         turned_away=first.turned_away + second.turned_away,
+        fell_back=first.fell_back + second.fell_back,
         length_limited=first.length_limited + second.length_limited,
         degenerate=first.degenerate + second.degenerate,
         prompt_tokens=first.prompt_tokens + second.prompt_tokens,

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -23,6 +24,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--n-gpu-layers", type=int, default=-1, help="layers on the GPU; -1: as many as fit")
     parser.add_argument("--chat-template", default="", help="in place of the weights' own")
     parser.add_argument("--mmproj", default="", help="projector of a model that sees")
+    parser.add_argument(
+        "--lora", action="append", default=[], metavar="FILE", help="adapter for the requests that ask for it"
+    )
     parser.add_argument("--embeddings", action="store_true", help="serve /v1/embeddings")
     return parser.parse_args(argv)
 
@@ -47,6 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     params.n_gpu_layers = options.n_gpu_layers
     params.embedding = options.embeddings
     params.ui = False
+    if options.lora:
+        params.lora_adapters = [_adapter(xllamacpp.CommonAdapterLoraInfo(), path) for path in options.lora]
+        # It would go on from a prompt that was read with another adapter, and answer nonsense (llama.cpp issue 26207).
+        params.cache_prompt = False
     if options.threads:
         params.cpuparams.n_threads = options.threads
     if options.chat_template:
@@ -61,6 +69,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"serving {options.alias} at {server.listening_address}", file=sys.stderr, flush=True)  # noqa: T201
     ended.wait()
     return 0
+
+
+def _adapter(info: Any, path: str) -> Any:
+    """Loaded at scale 0: `lora_init_without_apply` keeps it from the start only, not from requests without one."""
+    info.path, info.scale = path, 0.0
+    return info
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from llmgwd.domain.catalog import CANARY_SUFFIX
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecords
 from llmgwd.engines import probe
+from llmgwd.engines.adapters import adapter_words
 from llmgwd.engines.gpus import Gpus, unreleased
 from llmgwd.engines.ports import free_port, is_taken
 from llmgwd.engines.pulse import until_hung
@@ -260,7 +261,8 @@ class Fleet:
             "replica": replica.id,
             "revision": spec.origin.revision or "",
         }
-        argv = command(spec.engine, spec.engine_args, values)
+        adapters = adapter_words(spec.engine, spec.served_name, spec.adapters)
+        argv = command(spec.engine, spec.engine_args, values, adapters)
         try:
             replica.process = process.spawn(argv, replica.log, self._mark(replica.id), spec.engine.env)
         except OSError as error:

@@ -13,6 +13,7 @@ import msgspec
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord
+from llmgwd.engines.adapters import AdapterOnDisk, adapter_words
 from llmgwd.engines.templates import Engine, fitting, slots
 from llmgwd.process import Process
 from llmgwd.protocol.states import ReplicaState
@@ -33,6 +34,7 @@ class ReplicaSpec:
     projector: Path | None = None
     lost_env: str = ""
     """Digest of the engine's environment, where that is not known: no engine of the configuration has it any more."""
+    adapters: tuple[AdapterOnDisk, ...] = ()
 
     @property
     def slots(self) -> int | None:
@@ -48,7 +50,8 @@ class ReplicaSpec:
         env = self.lost_env or digest(self.engine.env)
         # Not the template itself: one that has learned to name a projector starts the same for weights without.
         argv = fitting(self.engine.argv, has_projector=self.projector is not None)
-        return self.served_name, self.origin, self.path, self.projector, argv, env, self.engine_args
+        adapters = adapter_words(self.engine, self.served_name, self.adapters)
+        return self.served_name, self.origin, self.path, self.projector, argv, env, adapters, self.engine_args
 
 
 @dataclass

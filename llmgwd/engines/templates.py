@@ -9,13 +9,28 @@ For weights without a projector, the argument that names it is left out with the
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from llmgwd.domain.adapters import AdapterFormat
 from llmgwd.domain.errors import unusable
 
 FIELDS = ("path", "projector", "name", "host", "port", "replica", "revision")
+
+
+class AdapterTemplate(msgspec.Struct, frozen=True):
+    """How an engine takes adapters; what stands in braces is said in `llmgwd.engines.adapters`."""
+
+    each: tuple[str, ...]
+    """On the command line, once for each adapter."""
+    argv: tuple[str, ...] = ()
+    """Before them, once."""
+    asked_as: str = "{name}"
+    """The model name of a request for one."""
+    fields: dict[str, str] = {}
+    """Members of its JSON body besides, as JSON."""
+    format: AdapterFormat = AdapterFormat.ANY
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -32,6 +47,8 @@ class Engine(msgspec.Struct, frozen=True):
     """How often a replica that has no requests is asked for a token."""
     probe_timeout_s: float = 60.0
     """How long it may take to answer that."""
+    adapters: AdapterTemplate | None = None
+    """None: it takes none."""
 
 
 PRESETS: dict[str, Engine] = {
@@ -52,6 +69,11 @@ PRESETS: dict[str, Engine] = {
             "{port}",
         ),
         slots=4,
+        adapters=AdapterTemplate(
+            each=("--lora", "{path}"),
+            fields={"lora": '[{{"id":{index},"scale":1.0}}]'},
+            format=AdapterFormat.GGUF,
+        ),
     ),
 }
 
@@ -65,7 +87,7 @@ def check_argv(where: str, argv: tuple[str, ...]) -> None:
     """Raises unless every `{field}` in it is known and the address is passed on."""
     for argument in argv:
         try:
-            _fill(argument, dict.fromkeys(FIELDS, ""))
+            fill(argument, dict.fromkeys(FIELDS, ""))
         except (KeyError, ValueError, IndexError) as error:
             known = ", ".join("{" + field + "}" for field in FIELDS)
             raise unusable("bad_config", f"{where} is {argument!r}: expected only {known} in braces") from error
@@ -73,10 +95,12 @@ def check_argv(where: str, argv: tuple[str, ...]) -> None:
         raise unusable("bad_config", f"{where} does not say {{port}}: where would it listen?")
 
 
-def command(engine: Engine, extra: tuple[str, ...], values: Mapping[str, str]) -> list[str]:
-    """The command line of one replica, with a model's own arguments behind the engine's."""
+def command(
+    engine: Engine, extra: tuple[str, ...], values: Mapping[str, str], adapters: Iterable[str] = ()
+) -> list[str]:
+    """The command line of one replica: the engine's words, those for its adapters, then the model's own."""
     argv = fitting(engine.argv, has_projector=bool(values["projector"]))
-    return [*(_fill(argument, values) for argument in argv), *extra]
+    return [*(fill(argument, values) for argument in argv), *adapters, *extra]
 
 
 def fitting(argv: tuple[str, ...], *, has_projector: bool) -> tuple[str, ...]:
@@ -108,7 +132,8 @@ def _slots_in(word: str, after: str) -> int | None:
     return int(number) if number.isascii() and number.isdigit() else None
 
 
-def _fill(argument: str, values: Mapping[str, str]) -> str:
+def fill(argument: str, values: Mapping[str, str]) -> str:
+    """Raises KeyError, ValueError or IndexError for a field that is not among the values."""
     # Not str.format: an attribute or index such as {path.parent} must be refused, not evaluated.
     if re.search(r"\{[^{}]*[^a-z{}][^{}]*\}", argument.replace("{{", "").replace("}}", "")):
         raise ValueError(argument)

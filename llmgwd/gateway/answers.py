@@ -19,7 +19,7 @@ class RefusedError(Exception):
     """A request the gateway answers with an error.
 
     `message` says what failed, why and what to do. `closes` when what follows on the connection cannot be trusted or
-    is not worth reading.
+    is not worth reading. `falls_back` when the model could not answer, so that a fallback of it may.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class RefusedError(Exception):
         param: str | None = None,
         headers: bytes = b"",
         closes: bool = False,
+        falls_back: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -39,6 +40,7 @@ class RefusedError(Exception):
         self.param = param
         self.headers = headers
         self.closes = closes
+        self.falls_back = falls_back
 
 
 ANY_ORIGIN = b"Access-Control-Allow-Origin: *\r\n"

@@ -12,6 +12,7 @@ from llmgwd.gateway import splice
 from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.heads import RequestHead
 from llmgwd.gateway.json_reading import UNREADABLE
+from llmgwd.protocol.link import AdapterRoute
 
 
 class Kind(Enum):
@@ -39,6 +40,9 @@ _FORM_FIELD = re.compile(
     rb'Content-Disposition:[ \t]*form-data;[ \t]*name="?model"?[ \t]*\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]*)\r\n--',
     re.IGNORECASE,
 )
+
+
+_EMPTY = re.compile(rb"\s*\{\s*\}")
 
 
 class _Body(msgspec.Struct):
@@ -98,16 +102,19 @@ class Ask:
         if not self.model:
             self.model = _named_outside(head)
 
-    def body_for(self, served_name: str, counts_usage: bool) -> bytes:
-        """The body with the replica's own model name and, for a stream it may count, usage asked for.
+    def body_for(self, served_as: AdapterRoute, counts_usage: bool) -> bytes:
+        """The body with the replica's own name for the model or adapter, what else it takes to ask for that, and for a
+        stream it may count, usage asked for.
 
         Raises RefusedError (400) when it cannot be edited.
         """
         self.counts_added = False
         edits: list[splice.Edit] = []
         try:
-            if served_name != self.model:
-                edits += self._rename(served_name)
+            if served_as.name and self.body:
+                edits += self._ask_for_adapter(served_as)
+            elif served_as.served_name != self.model:
+                edits += self._rename(served_as.served_name)
             if counts_usage and self.stream and self.kind in COUNTED_STREAMS:
                 edits += self._ask_for_usage()
         except splice.TooDeepError as error:
@@ -162,10 +169,24 @@ class Ask:
         value = msgspec.json.encode(served_name)
         return [(*span, value) for span in splice.value_spans(self.body, b"model")]
 
+    def _ask_for_adapter(self, served_as: AdapterRoute) -> list[splice.Edit]:
+        """Unlike a model, which an engine may serve without being told its name, an adapter has to be named."""
+        if self._form_span is not None and not served_as.fields:
+            return self._rename(served_as.served_name)
+        if not self._is_json:
+            raise RefusedError(
+                400,
+                "adapter_needs_json",
+                f"{self.model!r} is an adapter, which its engine can be asked for in a JSON body only; send JSON",
+                param="model",
+            )
+        fields = [(name.encode(), value.encode()) for name, value in served_as.fields]
+        return self._set_members([(b"model", msgspec.json.encode(served_as.served_name)), *fields])
+
     def _ask_for_usage(self) -> list[splice.Edit]:
         options = self._options
         if options is None or options == {}:
-            edits = self._set_options(b'{"include_usage":true}')
+            edits = self._set_members([(b"stream_options", b'{"include_usage":true}')])
         elif isinstance(options, dict) and "include_usage" not in options:
             ((start, _),) = splice.value_spans(self.body, b"stream_options")[-1:]
             edits = [(start + 1, start + 1, b'"include_usage":true,')]
@@ -174,13 +195,20 @@ class Ask:
         self.counts_added = True
         return edits
 
-    def _set_options(self, value: bytes) -> list[splice.Edit]:
-        # Without a value in the body the decoder saw none: the key's text is then at most inside a string.
-        spans = splice.value_spans(self.body, b"stream_options") if b"stream_options" in self.body else []
-        if spans:
-            return [(*span, value) for span in spans]
-        start = self.body.index(b"{") + 1
-        return [(start, start, b'"stream_options":%b,' % value)]
+    def _set_members(self, members: list[tuple[bytes, bytes]]) -> list[splice.Edit]:
+        edits: list[splice.Edit] = []
+        new: list[bytes] = []
+        for name, value in members:
+            # Where the name's text is not in the body there is no such member, unless it is spelt with an escape.
+            spans = splice.value_spans(self.body, name) if name in self.body or b"\\u00" in self.body else []
+            edits += [(*span, value) for span in spans]
+            if not spans:
+                new.append(b'"%b":%b' % (name, value))
+        if new:
+            start = self.body.index(b"{") + 1
+            is_empty = _EMPTY.match(self.body) is not None
+            edits.append((start, start, b",".join(new) + (b"" if is_empty else b",")))
+        return edits
 
 
 def _why_unreadable(body: bytes, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""One request from its body's last byte to its outcome: rescue, relay, and the entry in the ledger.
+"""One request from its body's last byte to its outcome: rescue, fallbacks, relay, and the entry in the ledger.
 
 A machine of callbacks, without a task of its own. How it gets to an engine is `Passage`'s part. Every way out of an
 attempt goes through `_leave_replica`; every way out of the exchange, each of which acts once, is `_end`, `_refuse` or
@@ -18,7 +18,7 @@ from llmgwd.gateway.local import local_reply
 from llmgwd.gateway.meter import Facts, judge
 from llmgwd.gateway.passage import Passage
 from llmgwd.gateway.readers import Reader, reader_for
-from llmgwd.gateway.routing import Cause, Choice, find_model
+from llmgwd.gateway.routing import Cause, Choice, find_model, next_fallback
 from llmgwd.gateway.state import Gateway
 from llmgwd.gateway.upstream import UpstreamConnection
 from llmgwd.protocol.samples import Arm, Outcome
@@ -41,6 +41,9 @@ class Exchange(Passage):
     __slots__ = (
         "_carried_at",
         "_client",
+        "_fell_back_from",
+        "_first_refusal",
+        "_given_up",
         "_has_ended",
         "_has_moved",
         "_lane",
@@ -62,6 +65,11 @@ class Exchange(Passage):
         self._carried_at: float | None = None
         """When the lane had carried something at the last check."""
         self._rescued_from: ArmKey | None = None
+        self._given_up: tuple[str, ...] = ()
+        """The models that could not answer it."""
+        self._first_refusal: RefusedError | None = None
+        """What the client would have been told by the model that it asked for."""
+        self._fell_back_from: ArmKey | None = None
 
     def start(self) -> None:
         try:
@@ -86,18 +94,18 @@ class Exchange(Passage):
         if reader is None:
             assert connection.head is not None
             self._status = connection.head.status
-            if self._status >= 500 and self._can_be_rescued():
-                self._rescue()
+            if self._status >= 500 and self._goes_elsewhere(f"the engine answered {self._status}"):
                 return
             assert self._ask is not None
+            assert self._choice is not None
             assert self._replica is not None
-            reader = self._reader = reader_for(self._ask, self._replica.served_name, connection)
+            served_as = self._replica.served_as[self._choice.model.adapter]
+            reader = self._reader = reader_for(self._ask, served_as.served_name, connection)
         self._has_moved = True
         out = reader.feed(data, time.monotonic()) if data else b""
         if complete:
             out += reader.finish()
-        if reader.facts.failed and self._can_be_rescued():
-            self._rescue()
+        if reader.facts.failed and self._goes_elsewhere("the engine answered with an error"):
             return
         if out or complete:
             self._write(connection, out, complete)
@@ -159,17 +167,64 @@ class Exchange(Passage):
         self._drop_attempt()
         arm, cause = self._choice.arm, self._choice.cause
         self._gateway.ledger.outcome(arm, cause, Outcome.ERROR, None, self._times)
-        self._rescued_from = arm.key if cause.is_compared else arm.apart_key
-        self._reader = None
-        self._has_moved = False
-        self._tried = frozenset()
-        self._may_have_been_seen = False
+        self._rescued_from = _key(self._choice)
+        self._forget_attempt()
         model = self._gateway.table.models[self._choice.model.name]
         self._choice = Choice(model, model.stable, Cause.RESCUE)
         try:
             self._attempt(Place.FIRST)
         except RefusedError as refusal:
             self._refuse(refusal)
+
+    def _goes_elsewhere(self, why: str) -> bool:
+        """Whether stable or a fallback makes good for a reply that fails before its first byte; it is asked then."""
+        if self._can_be_rescued():
+            self._rescue()
+        elif self._next_fallback() is not None:
+            self._fail(502, why, Outcome.ERROR)
+        else:
+            return False
+        return True
+
+    def _next_fallback(self) -> Choice | None:
+        """Who may answer in the model's place; nobody when an arm was insisted on, or part of an answer is out."""
+        choice = self._choice
+        if choice is None or choice.cause is Cause.FORCED or self._writer.is_begun:
+            return None
+        assert self._ask is not None
+        return next_fallback(self._gateway.table, self._ask.model, (*self._given_up, choice.model.name))
+
+    def _fall_back(self, refusal: RefusedError) -> bool:
+        """Asks the next fallback in place of refusing so; False when there is none.
+
+        Each model is asked at most once. What became of the request here is in the ledger already.
+        """
+        fallback = self._next_fallback()
+        if fallback is None:
+            return False
+        assert self._choice is not None
+        self._drop_attempt()
+        self._gateway.ledger.dropped(self._times)
+        self._first_refusal = self._first_refusal or refusal
+        self._fell_back_from = self._fell_back_from or _key(self._choice)
+        self._given_up = (*self._given_up, self._choice.model.name)
+        self._rescued_from = None
+        self._forget_attempt()
+        self._times.go()
+        self._choice = fallback
+        try:
+            self._attempt(Place.NEW)
+        except RefusedError as again:
+            self._refuse(again)
+        return True
+
+    def _forget_attempt(self) -> None:
+        """The next attempt is on another arm, and nothing of this one matters to it."""
+        self._reader = None
+        self._status = 0
+        self._has_moved = False
+        self._tried = frozenset()
+        self._may_have_been_seen = False
 
     # the reply
 
@@ -265,7 +320,11 @@ class Exchange(Passage):
         self._client.exchange_done(keep=keep)
 
     def _refuse(self, refusal: RefusedError) -> None:
-        """Answers with the gateway's own error; no arm is charged for it."""
+        """Answers with the gateway's own error, unless a fallback can answer; no arm is charged for it."""
+        if refusal.falls_back:
+            if self._fall_back(refusal):
+                return
+            refusal = self._first_refusal or refusal
         self._gateway.ledger.dropped(self._times)
         self._drop_attempt()
         keep = self._client.refuse(refusal, self._head)
@@ -277,7 +336,8 @@ class Exchange(Passage):
         assert self._choice is not None
         message = f"model {self._choice.model.name!r} failed on its {self._choice.arm.arm} arm: {why}; try again"
         self._account(outcome)
-        self._refuse(RefusedError(status, "upstream_failed", message, headers=self._choice.arm.header))
+        headers = self._choice.arm.header
+        self._refuse(RefusedError(status, "upstream_failed", message, headers=headers, falls_back=True))
 
     def _end(self, outcome: Outcome) -> None:
         if self._has_ended:
@@ -303,5 +363,12 @@ class Exchange(Passage):
         ledger = self._gateway.ledger
         if self._rescued_from is not None and self._writer.is_begun:
             ledger.rescued(self._rescued_from)
+        if self._fell_back_from is not None and self._writer.is_begun:
+            ledger.fell_back(self._fell_back_from)
         facts = self._reader.facts if self._reader is not None else None
         ledger.outcome(choice.arm, choice.cause, outcome, facts, self._times)
+
+
+def _key(choice: Choice) -> "ArmKey":
+    """Under which a request of this choice is counted."""
+    return choice.arm.key if choice.cause.is_compared else choice.arm.apart_key

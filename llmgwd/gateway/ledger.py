@@ -55,6 +55,7 @@ class _Tally:
         "completion_tokens",
         "degenerate",
         "duration",
+        "fell_back",
         "forced",
         "length_limited",
         "outcomes",
@@ -74,6 +75,7 @@ class _Tally:
         self.rescued = 0
         self.stood_in = 0
         self.turned_away = 0
+        self.fell_back = 0
         self.length_limited = 0
         self.degenerate = 0
         self.prompt_tokens = 0
@@ -98,6 +100,7 @@ class _Tally:
             rescued=self.rescued,
             stood_in=self.stood_in,
             turned_away=self.turned_away,
+            fell_back=self.fell_back,
             length_limited=self.length_limited,
             degenerate=self.degenerate,
             prompt_tokens=self.prompt_tokens,
@@ -129,6 +132,10 @@ class Ledger:
 
     def rescued(self, key: ArmKey) -> None:
         self._tally(key).rescued += 1
+
+    def fell_back(self, key: ArmKey) -> None:
+        """A request that this arm could not answer, and a fallback did."""
+        self._tally(key).fell_back += 1
 
     def turned_away(self, key: ArmKey) -> None:
         """A request that no replica was ready for, or had room for."""

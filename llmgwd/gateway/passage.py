@@ -174,11 +174,12 @@ class Passage(ABC):
         self._times.start()
 
     def _send(self, connection: UpstreamConnection) -> None:
-        head, ask, replica = self._head, self._ask, self._replica
+        head, ask, choice, replica = self._head, self._ask, self._choice, self._replica
         assert ask is not None
+        assert choice is not None
         assert replica is not None
         try:
-            body = ask.body_for(replica.served_name, replica.counts_usage)
+            body = ask.body_for(replica.served_as[choice.model.adapter], replica.counts_usage)
         except RefusedError:
             connection.close()
             raise

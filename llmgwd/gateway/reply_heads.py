@@ -12,6 +12,7 @@ _NOT_FORWARDED = frozenset(
         b"trailer",
         b"upgrade",
         b"x-llmgw-arm",
+        b"x-llmgw-model",
         b"x-llmgw-rescued",
     )
 )

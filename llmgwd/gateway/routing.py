@@ -1,5 +1,6 @@
 """Which arm a request goes to. Holds the one thing that choice remembers: where each split stands."""
 
+from collections.abc import Collection
 from enum import Enum
 
 from llmgwd.domain.split import advance, phase, sticks_to_canary
@@ -22,6 +23,8 @@ class Cause(Enum):
     """The other arm, whose turn it was, could not take it."""
     RESCUE = "rescue"
     """The canary failed it."""
+    FALLBACK = "fallback"
+    """The model that was asked for could not answer."""
 
     def __init__(self, word: str) -> None:
         self.is_compared = word == "split"
@@ -97,6 +100,8 @@ def choose_again(choice: Choice, table: Table | None, name: str) -> Choice:
 
     The split does not move again. Raises RefusedError when the model, or a canary that was insisted on, is gone.
     """
+    if choice.cause is Cause.FALLBACK:
+        return _fallback_again(choice, table)
     model = find_model(table, name)
     if choice.cause is Cause.FORCED:
         return Choice(model, _forced(model, choice.arm.arm.value.encode()), Cause.FORCED)
@@ -111,6 +116,30 @@ def choose_again(choice: Choice, table: Table | None, name: str) -> Choice:
     return _stables_turn(model)
 
 
+def next_fallback(table: Table | None, name: str, tried: Collection[str]) -> Choice | None:
+    """The first fallback, of the model asked for by this name, that has a ready replica and was not tried.
+
+    Only its own list counts, not those of its fallbacks, so no chain of lists can go in circles. A fallback answers
+    with its stable: its canary is there for the model's own requests.
+    """
+    model = table.models.get(name) if table is not None else None
+    if table is None or model is None:
+        return None
+    for each in model.fallbacks:
+        fallback = table.models.get(each)
+        if fallback is not None and fallback is not model and each not in tried and fallback.stable.replicas:
+            return Choice(fallback, fallback.stable, Cause.FALLBACK)
+    return None
+
+
+def _fallback_again(choice: Choice, table: Table | None) -> Choice:
+    """Raises RefusedError when the fallback is gone."""
+    model = table.models.get(choice.model.name) if table is not None else None
+    if model is None:
+        raise no_replica(choice)
+    return Choice(model, model.stable, Cause.FALLBACK)
+
+
 def no_replica(choice: Choice) -> RefusedError:
     which = "canary replica" if choice.arm.arm is Arm.CANARY else "replica"
     return RefusedError(
@@ -118,6 +147,7 @@ def no_replica(choice: Choice) -> RefusedError:
         "no_replica",
         f"no {which} of model {choice.model.name!r} is ready; try again shortly",
         headers=_RETRY_LINE,
+        falls_back=True,
     )
 
 
@@ -148,6 +178,7 @@ def queue_full(choice: Choice) -> RefusedError:
         f"model {choice.model.name!r} has as many requests as it can take and as many waiting as gateway.queue allows; "
         "try again shortly",
         headers=_RETRY_LINE,
+        falls_back=True,
     )
 
 
@@ -157,6 +188,7 @@ def waited_too_long(choice: Choice, waited_s: float) -> RefusedError:
         "queue_timeout",
         f"no replica of model {choice.model.name!r} had room for {waited_s:g} s; try again later",
         headers=_RETRY_LINE,
+        falls_back=True,
     )
 
 

@@ -11,7 +11,7 @@ from llmgwd.gateway.heads import HeadParser
 from llmgwd.gateway.ledger import ArmKey
 from llmgwd.gateway.lines import LineKey
 from llmgwd.gateway.upstream import Pool
-from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute, Routes
+from llmgwd.protocol.link import AdapterRoute, ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute, Routes
 from llmgwd.protocol.samples import Arm
 
 
@@ -28,13 +28,14 @@ class Replica:
         "id",
         "in_flight",
         "pool",
-        "served_name",
+        "served_as",
         "slots",
     )
 
     def __init__(self, route: ReplicaRoute, pool: Pool) -> None:
         self.id = route.id
-        self.served_name = route.served_name
+        self.served_as = {each.name: each for each in (AdapterRoute("", route.served_name), *route.adapters)}
+        """By adapter, and under no name the model itself: how it is asked for."""
         self.counts_usage = route.counts_usage
         self.slots = route.slots
         self.pool = pool
@@ -68,16 +69,26 @@ class ArmEntry:
 
     __slots__ = ("_turn", "apart_key", "arm", "header", "key", "line", "look_s", "replicas")
 
-    def __init__(self, arm: Arm, key: ArmKey, replicas: tuple[Replica, ...], look_s: float | None) -> None:
-        """`look_s` is the length of a look while the arms are compared; None: they are not."""
+    def __init__(
+        self,
+        arm: Arm,
+        key: ArmKey,
+        replicas: tuple[Replica, ...],
+        look_s: float | None,
+        line: LineKey | None = None,
+    ) -> None:
+        """`look_s` is the length of a look while the arms are compared; None: they are not.
+
+        `line` is the line of those who wait for the same replicas, where that is another's.
+        """
         self.arm = arm
         self.key = key
         self.apart_key: ArmKey = (*key[:-1], True)
         """For the requests that are in no comparison of the arms."""
-        self.line: LineKey = (key[0], arm)
+        self.line: LineKey = line or (key[0], arm)
         self.replicas = replicas
         self.look_s = look_s
-        self.header = b"x-llmgw-arm: %b\r\n" % arm.value.encode()
+        self.header = b"x-llmgw-arm: %b\r\nx-llmgw-model: %b\r\n" % (arm.value.encode(), key[0].encode())
         self._turn = 0
 
     def has_room(self, limit: int, avoiding: frozenset[Replica]) -> bool:
@@ -102,14 +113,24 @@ def _in_flight(replica: Replica) -> int:
 
 
 class ModelEntry:
-    """A model by any of its names."""
+    """A model, or an adapter of one, by any of its names."""
 
-    __slots__ = ("canary", "canary_id", "look_s", "name", "share", "share_parts", "stable")
+    __slots__ = ("adapter", "canary", "canary_id", "fallbacks", "look_s", "name", "share", "share_parts", "stable")
 
-    def __init__(self, name: str, stable: ArmEntry, canary: ArmEntry | None, route: CanaryRoute | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        stable: ArmEntry,
+        canary: ArmEntry | None,
+        route: CanaryRoute | None,
+        fallbacks: tuple[str, ...] = (),
+        adapter: str = "",
+    ) -> None:
         self.name = name
+        self.adapter = adapter
         self.stable = stable
         self.canary = canary
+        self.fallbacks = fallbacks
         self.canary_id = route.id if route is not None else ""
         self.look_s = route.look_s if route is not None else 30.0
         self.share = route.share if route is not None else 0.0
@@ -129,9 +150,14 @@ class Table:
         for route, entry in zip(routes.models, entries, strict=True):
             for alias in route.aliases:
                 self.models.setdefault(alias, entry)
-        # A name beats another model's alias.
+        # A name beats another model's alias, and both an adapter's.
         for entry in entries:
             self.models[entry.name] = entry
+        for route, entry in zip(routes.models, entries, strict=True):
+            for adapter in route.adapters:
+                adapted = _adapter_entry(entry, adapter)
+                for name in (entry.name, *route.aliases):
+                    self.models.setdefault(f"{name}:{adapter}", adapted)
         self.names = tuple(sorted(self.models))
         self.listing = msgspec.json.encode({"object": "list", "data": [describe(name) for name in self.names]})
         arms = [arm for entry in entries for arm in (entry.stable, entry.canary) if arm is not None]
@@ -165,4 +191,12 @@ def _entry(route: ModelRoute, replica: Callable[[ReplicaRoute], Replica]) -> Mod
 
     stable = arm(Arm.STABLE, route.stable)
     canary = arm(Arm.CANARY, route.canary.arm) if route.canary is not None else None
-    return ModelEntry(route.name, stable, canary, route.canary)
+    return ModelEntry(route.name, stable, canary, route.canary, route.fallbacks)
+
+
+def _adapter_entry(model: ModelEntry, adapter: str) -> ModelEntry:
+    """Stable's replicas that have it, and no canary: it is counted under its own name, and waits in stable's line."""
+    stable, name = model.stable, f"{model.name}:{adapter}"
+    replicas = tuple(replica for replica in stable.replicas if adapter in replica.served_as)
+    arm = ArmEntry(Arm.STABLE, (name, Arm.STABLE, stable.key[2], "", False), replicas, None, stable.line)
+    return ModelEntry(name, arm, None, None, model.fallbacks, adapter)

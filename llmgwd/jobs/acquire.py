@@ -52,20 +52,20 @@ async def repository(run: Run) -> str:
     repo = request.weights.repo or (model.origin.repo if model else None)
     if repo is None:
         raise no_repository(request.name)
-    found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
+    found = await run.in_thread(partial(snapshot, run, repo, request.weights.revision))
     chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, run, found, request.weights, model)))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
-    run.note(snapshot=chosen, origin=_origin(chosen))
+    run.note(snapshot=chosen, origin=origin_of(chosen))
     return detail
 
 
-def _snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
+def snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
     if is_offline():
         return find_on_disk(run.services.library, repo, revision)
     return run.services.hub.snapshot(repo, revision, cancelled=run.cancel_flag, notice=run.notice_from_thread)
 
 
-def _origin(chosen: Snapshot) -> Origin:
+def origin_of(chosen: Snapshot) -> Origin:
     return Origin(
         repo=chosen.repo,
         revision=chosen.sha,
@@ -116,7 +116,7 @@ def what_is_served(origin: Origin) -> tuple[tuple[str, ...], str | None]:
 
 async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
     """The step's detail. Raises as `_check_worthwhile`."""
-    services, coming = run.services, _origin(chosen)
+    services, coming = run.services, origin_of(chosen)
     served = await _with_contents(run, model.origin)
     _check_worthwhile(run, model, served, coming)
     look = partial(coming_traits, services.hub, services.library.layout, chosen, chosen.files, run.cancel_flag)
@@ -152,7 +152,7 @@ async def _with_contents(run: Run, origin: Origin) -> Origin:
         return origin
     known = run.services.library.recorded(origin.repo, origin.revision)
     if known is None:
-        known = await run.in_thread(partial(_snapshot, run, origin.repo, origin.revision))
+        known = await run.in_thread(partial(snapshot, run, origin.repo, origin.revision))
     return msgspec.structs.replace(origin, contents=tuple(file for file in known.files if file.path in origin.files))
 
 
@@ -162,13 +162,14 @@ async def weights(run: Run) -> str:
     if chosen is None:
         return Skipped("local weights")
     needed = run.services.library.needed_bytes(chosen.files)
-    await run.in_thread(partial(_fetch, run, chosen, await kept_now(run.services)))
+    await run.in_thread(partial(fetch_chosen, run, chosen, await kept_now(run.services)))
     total = _size_bytes(chosen)
     names = ", ".join(file.path for file in chosen.files[:2]) + (" …" if len(chosen.files) > 2 else "")
     return f"{names}: {size_words(total)}" + (f", {size_words(needed)} of it new" if 0 < needed < total else "")
 
 
-def _fetch(run: Run, chosen: Snapshot, kept: Collection[tuple[str, str]]) -> None:
+def fetch_chosen(run: Run, chosen: Snapshot, kept: Collection[tuple[str, str]]) -> None:
+    """Blocks. Raises LlmgwError when it cannot be fetched or there is no room for it, or Cancelled."""
     services = run.services
     with services.space.reserved(run.job.id, chosen.files, services.settings.weights.min_free, keep=kept):
         fetch(

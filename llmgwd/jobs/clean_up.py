@@ -26,7 +26,8 @@ def kept(models: list[Model], on_disk: list[Revision], keep_revisions: int) -> s
     What a model or canary serves always stays, and what a model can go back to; then the newest, up to
     `keep_revisions` of each repository in all. A repository that no model uses keeps nothing.
     """
-    origins = [each for model in models if model.canary_of is None for each in (model.origin, model.previous)]
+    own = [model for model in models if model.canary_of is None]
+    origins = [each for model in own for each in (model.origin, model.previous, *_adapters(model))]
     needed = {found for origin in origins if origin and (found := _revision(origin))}
     used, keep = {repo for repo, _ in needed}, set(needed)
     for repo, sha in on_disk:
@@ -40,10 +41,16 @@ def users(models: list[Model]) -> dict[Revision, tuple[str, ...]]:
     """Who serves from each revision, or did before, in words."""
     found: dict[Revision, tuple[str, ...]] = {}
     for model in models:
-        for origin, words in ((model.origin, model.name), (model.previous, f"{model.name} before")):
+        served = ((model.origin, model.name), (model.previous, f"{model.name} before"))
+        adapted = ((adapter.origin, f"{model.name}:{adapter.name}") for adapter in model.adapters)
+        for origin, words in (*served, *adapted):
             if origin is not None and (revision := _revision(origin)):
                 found[revision] = (*found.get(revision, ()), words)
     return found
+
+
+def _adapters(model: Model) -> list[Origin]:
+    return [adapter.origin for adapter in model.adapters]
 
 
 def _revision(origin: Origin) -> Revision | None:

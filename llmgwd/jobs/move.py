@@ -1,5 +1,7 @@
 """The update and rollback jobs: a model moves to other weights without a canary."""
 
+import msgspec
+
 from llmgwd.domain.catalog import Model, moved, moved_back
 from llmgwd.jobs.acquire import checksums, repository, weights
 from llmgwd.jobs.run import Run
@@ -68,7 +70,10 @@ async def undo(run: Run, why: str) -> None:
     services, old = run.services, run.job.before
     if old is None or run.job.committed:
         return
-    if services.store.models.find(old.name) != old:
+    if now := services.store.models.find(old.name):
+        # A fallback that was removed meanwhile does not come back.
+        old = msgspec.structs.replace(old, fallbacks=now.fallbacks)
+    if now != old:
         with services.store.transaction():
             event = _put_back(services, old, why)
         services.announce(event)

@@ -1,13 +1,17 @@
 """The add and remove jobs: a model comes into the catalog, and leaves it."""
 
-from llmgwd.domain.catalog import Model, check_new_name, names
-from llmgwd.jobs.acquire import asked, checksums, repository, weights
+from llmgwd.domain.catalog import Model, without_fallback
+from llmgwd.domain.names import check_new_name, fallbacks_of, names
+from llmgwd.jobs.acquire import asked
+from llmgwd.jobs.adapters import checksums, repository, weights
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
+from llmgwd.jobs.services import Services
 from llmgwd.jobs.succeed import start_missing
 from llmgwd.jobs.take_out import retire
 from llmgwd.protocol.messages import AddModel
 from llmgwd.protocol.states import EventKind
+from llmgwd.protocol.views import EventView
 
 
 async def catalog_add(run: Run) -> str:
@@ -16,7 +20,9 @@ async def catalog_add(run: Run) -> str:
     assert isinstance(request, AddModel)
     services = run.services
     if not run.job.written:
-        check_new_name(request.name, request.aliases, names(services.store.models.all()))
+        others = services.store.models.all()
+        adapters = tuple(adapter.name for adapter in request.adapters)
+        check_new_name(request.name, request.aliases, adapters, names(others))
         row = Model(
             name=request.name,
             origin=run.origin,
@@ -24,7 +30,9 @@ async def catalog_add(run: Run) -> str:
             engine_args=request.engine_args,
             replicas=request.replicas,
             aliases=request.aliases,
+            fallbacks=fallbacks_of(request.name, request.aliases, request.fallbacks, others),
             description=request.description,
+            adapters=run.job.adapters,
         )
         with run.writing(written=True):
             services.store.models.put(row)
@@ -47,9 +55,9 @@ async def undo_add(run: Run, why: str) -> None:
         return
     if services.store.models.find(name) is not None:
         with services.store.transaction():
-            services.store.models.delete(name)
-            event = services.log_event("llmgw", EventKind.MODEL_REMOVED, name, before=run.origin.short, why=why)
-        services.announce(event)
+            events = forget(services, run.model, by="llmgw", why=why)
+        for event in events:
+            services.announce(event)
     await retire(services, services.fleet.of(name))
 
 
@@ -59,10 +67,24 @@ async def catalog_remove(run: Run) -> str:
     if not run.job.written:
         model = run.model
         with run.writing(written=True, committed=True, before=model):
-            services.store.models.delete(model.name)
-            event = services.log_event(run.job.by, EventKind.MODEL_REMOVED, model.name, before=model.origin.short)
-        services.announce(event)
+            events = forget(services, model, by=run.job.by)
+        for event in events:
+            services.announce(event)
     return run.job.model
+
+
+def forget(services: Services, model: Model, *, by: str, why: str = "") -> list[EventView]:
+    """Takes a model out of the catalog and of the others' fallbacks; to be called in a transaction."""
+    store = services.store
+    store.models.delete(model.name)
+    events = [services.log_event(by, EventKind.MODEL_REMOVED, model.name, before=model.origin.short, why=why)]
+    for other in without_fallback(store.models.all(), model.name):
+        store.models.put(other)
+        left, gone = ", ".join(other.fallbacks), f"{model.name} was removed"
+        events.append(
+            services.log_event(by, EventKind.FALLBACK_REMOVED, other.name, before=model.name, after=left, why=gone)
+        )
+    return events
 
 
 async def routes_remove(run: Run) -> str:

@@ -12,8 +12,9 @@ import anyio
 
 from llmgwd.config import Settings
 from llmgwd.dataplane.dataplane import Dataplane
-from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.catalog import Adapter, Model, Origin
 from llmgwd.domain.errors import refused
+from llmgwd.engines.adapters import AdapterOnDisk, find_template
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import ReplicaSpec
 from llmgwd.engines.templates import Engine, find_engine
@@ -69,7 +70,14 @@ class Services:
         self.unneeded.set()
 
     def spec(self, model: Model) -> ReplicaSpec:
-        """What a replica of this catalog row runs. Raises LlmgwError when its engine or weights are not there."""
+        """What a replica of this catalog row runs. Raises LlmgwError when its engine or weights are not there.
+
+        A canary's replica has its model's adapters loaded, though nobody asks it for one: it runs as stable does, and
+        has them when it is promoted.
+        """
+        adapters = self._adapters_of(model)
+        if adapters:
+            find_template(model.engine, self.engines)
         return ReplicaSpec(
             model=model.name,
             served_name=model.served_name,
@@ -78,7 +86,12 @@ class Services:
             engine=find_engine(model.engine, self.engines),
             engine_args=model.engine_args,
             projector=self.projector_path(model.origin),
+            adapters=tuple(AdapterOnDisk(each.name, self.weights_path(each.origin)) for each in adapters),
         )
+
+    def _adapters_of(self, model: Model) -> tuple[Adapter, ...]:
+        of = self.store.models.find(model.canary_of) if model.canary_of is not None else model
+        return of.adapters if of is not None else ()
 
     def weights_path(self, origin: Origin) -> Path:
         """The file or folder that an engine is given. Raises LlmgwError when it is not on disk."""

@@ -16,6 +16,16 @@ from llmgwd.protocol.samples import Arm, ArmSample, LoadSample, LookSample
 LINK_VERSION = 1
 
 
+class AdapterRoute(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An adapter that an engine has loaded, and how a request asks for it."""
+
+    name: str
+    served_name: str
+    """The model name that the request carries."""
+    fields: tuple[tuple[str, str], ...] = ()
+    """Members of its JSON body besides, name and JSON value."""
+
+
 class ReplicaRoute(msgspec.Struct, frozen=True, omit_defaults=True):
     """One running engine that may be given requests."""
 
@@ -28,6 +38,7 @@ class ReplicaRoute(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether streams may ask this engine for `stream_options.include_usage`."""
     slots: int = 0
     """Requests that it decodes at once; 0: not known."""
+    adapters: tuple[AdapterRoute, ...] = ()
 
 
 class ArmRoute(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,6 +66,10 @@ class ModelRoute(msgspec.Struct, frozen=True, omit_defaults=True):
     stable: ArmRoute
     aliases: tuple[str, ...] = ()
     canary: CanaryRoute | None = None
+    fallbacks: tuple[str, ...] = ()
+    """Names of the models that are asked in its place, in order, when it cannot answer."""
+    adapters: tuple[str, ...] = ()
+    """Each is asked for as `NAME:ADAPTER`, by any name of the model, and answered by those of stable that have it."""
 
 
 class Routes(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):

@@ -47,6 +47,16 @@ class WeightsChoice(msgspec.Struct, frozen=True):
     """Also weights, and repositories, whose authors' code runs when they are loaded."""
 
 
+class AdapterChoice(msgspec.Struct, frozen=True):
+    """A LoRA adapter that a model is to have: of a repository, or local."""
+
+    name: str
+    repo: str | None = None
+    revision: str | None = None
+    path: str | None = None
+    """Absolute."""
+
+
 class GetStatus(msgspec.Struct, frozen=True, tag=True):
     """Answered by `Status`."""
 
@@ -71,6 +81,9 @@ class AddModel(msgspec.Struct, frozen=True, tag=True):
     replicas: int = 1
     aliases: tuple[str, ...] = ()
     description: str = ""
+    fallbacks: tuple[str, ...] = ()
+    """Names of other models, in the order in which they are asked when it cannot answer."""
+    adapters: tuple[AdapterChoice, ...] = ()
 
 
 class RemoveModel(msgspec.Struct, frozen=True, tag=True):

@@ -44,6 +44,8 @@ class ArmSample(msgspec.Struct, frozen=True, omit_defaults=True):
     """Requests of the other arm that this one took because the other could not."""
     turned_away: int = 0
     """Requests that waited in vain for a replica, or found no place to wait. No arm's fault, and no outcome."""
+    fell_back: int = 0
+    """Requests that failed here or were turned away, and that a fallback of the model answered."""
     length_limited: int = 0
     """`ok` answers whose finish reason was the length limit."""
     degenerate: int = 0

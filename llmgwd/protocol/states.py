@@ -64,6 +64,7 @@ class EventKind(StrEnum):
     MODEL_UPDATED = "model_updated"
     MODEL_ROLLED_BACK = "model_rolled_back"
     MODEL_REMOVED = "model_removed"
+    FALLBACK_REMOVED = "fallback_removed"
     MOVE_UNDONE = "move_undone"
     CANARY_STARTED = "canary_started"
     CANARY_SHARE = "canary_share"

@@ -75,6 +75,13 @@ class ReplicaView(msgspec.Struct, frozen=True):
     """Of its log when it last failed, until it is ready again."""
 
 
+class AdapterView(msgspec.Struct, frozen=True):
+    """A LoRA adapter of a model, by the name that clients ask for."""
+
+    name: str
+    origin: OriginView
+
+
 class ModelView(msgspec.Struct, frozen=True):
     """One model. `ready` of `wanted` replicas answer; `canary` names its canary when it has one."""
 
@@ -96,6 +103,7 @@ class ModelView(msgspec.Struct, frozen=True):
     """The id of its running job."""
     changes: str = ""
     """In what its weights differ from its previous ones; empty when that is not known."""
+    adapters: tuple[AdapterView, ...] = ()
 
 
 class ArmView(msgspec.Struct, frozen=True):

@@ -52,6 +52,33 @@ def test_a_path_is_sent_absolute(daemon: ScriptedDaemon) -> None:
     assert (request.aliases, request.replicas, request.description) == (("a", "b"), 2, "d")
 
 
+def test_fallbacks_and_adapters_are_sent_as_given(daemon: ScriptedDaemon) -> None:
+    adapters = ("a=org/repo", "b=org/repo@v1.0", "c=/srv/c.gguf", "d=./d.gguf")
+    options = [word for each in adapters for word in ("--adapter", each)]
+    llmgw(
+        *("ctl", "model", "add", "chat", "--path", "/x", "--fallback", "one", "--fallback", "two", "--detach"),
+        *options,
+        socket=daemon.path,
+    )
+    (request,) = daemon.requests
+    assert isinstance(request, m.AddModel)
+    assert request.fallbacks == ("one", "two")
+    assert request.adapters == (
+        m.AdapterChoice("a", "org/repo"),
+        m.AdapterChoice("b", "org/repo", "v1.0"),
+        m.AdapterChoice("c", path="/srv/c.gguf"),
+        m.AdapterChoice("d", path=str(Path("d.gguf").absolute())),
+    )
+
+
+@pytest.mark.parametrize("adapter", ["legal", "=a/b", "legal=", "legal=repo", "legal=a/b/c", "legal=a/b@"])
+def test_what_is_no_adapter_is_a_usage_error(daemon: ScriptedDaemon, adapter: str) -> None:
+    told = llmgw("ctl", "model", "add", "chat", "--path", "/x", "--adapter", adapter, socket=daemon.path)
+    assert told.status == 2
+    assert "write NAME=ORG/REPO" in " ".join(told.stderr.split())
+    assert daemon.requests == []
+
+
 def test_quiet_prints_nothing_of_a_success(daemon: ScriptedDaemon) -> None:
     assert llmgw("ctl", "model", "promote", "chat", "-q", socket=daemon.path) == (0, "", "")
 

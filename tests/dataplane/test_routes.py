@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -6,10 +7,11 @@ import pytest
 
 from llmgwd.dataplane.routes import routing_table
 from llmgwd.domain.canary import Canary
-from llmgwd.domain.catalog import Model, Origin, candidate
+from llmgwd.domain.catalog import Adapter, Model, Origin, candidate
+from llmgwd.engines.adapters import AdapterOnDisk
 from llmgwd.engines.replica import Replica, ReplicaSpec
 from llmgwd.engines.templates import PRESETS
-from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute
+from llmgwd.protocol.link import AdapterRoute, ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute
 from llmgwd.protocol.states import CanaryPhase
 
 # A replica holds a cancel scope, which is made inside an event loop.
@@ -41,6 +43,22 @@ async def test_a_serving_canary_is_an_arm_of_its_model_and_no_name_of_its_own() 
             canary=CanaryRoute("c1", 20, ArmRoute("2222222", replica("chat-canary"))),
         ),
     )
+
+
+async def test_fallbacks_and_adapters_are_the_models() -> None:
+    adapted = msgspec.structs.replace(CHAT, fallbacks=("base",), adapters=(Adapter("legal", OLD),))
+
+    def having(owner: str) -> list[Replica]:
+        (one,) = ready(owner)
+        one.spec = replace(one.spec, adapters=(AdapterOnDisk("legal", Path("/l.gguf")),))
+        return [one]
+
+    (route,) = routing_table(1, [adapted, ROW], [CANARY], having, None).models
+    assert (route.fallbacks, route.adapters) == (("base",), ("legal",))
+    asked = (AdapterRoute("legal", "chat", (("lora", '[{"id":0,"scale":1.0}]'),)),)
+    assert route.stable.replicas[0].adapters == asked
+    assert route.canary is not None
+    assert route.canary.arm.replicas[0].adapters == asked
 
 
 @pytest.mark.parametrize("phase", [phase for phase in CanaryPhase if phase is not CanaryPhase.SERVING])

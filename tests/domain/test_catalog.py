@@ -1,6 +1,7 @@
+import msgspec
 import pytest
 
-from llmgwd.domain.catalog import Model, Origin, candidate, check_new_name, moved, moved_back, no_such_model
+from llmgwd.domain.catalog import Adapter, Model, Origin, candidate, moved, moved_back, no_such_model, without_fallback
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.protocol.exit_status import ExitStatus
 
@@ -14,6 +15,7 @@ CHAT = Model(
     replicas=3,
     aliases=("gpt",),
     fallbacks=("base",),
+    adapters=(Adapter("legal", OLD),),
     description="for everyone",
     previous=Origin(path="/old.gguf"),
 )
@@ -28,6 +30,7 @@ def test_the_candidate_is_the_model_in_everything_but_its_weights() -> None:
         replicas=1,
         aliases=(),
         fallbacks=(),
+        adapters=(),
         description="canary of chat at bbbbbbb",
         canary_of="chat",
     )
@@ -44,6 +47,7 @@ def test_moving_keeps_what_was_left_and_moving_back_returns_to_it() -> None:
     back = moved_back(there)
     assert (back.origin, back.previous, back.engine_args) == (OLD, NEW, CHAT.engine_args)
     assert (back.aliases, back.replicas) == (CHAT.aliases, CHAT.replicas)
+    assert (back.fallbacks, back.adapters) == (CHAT.fallbacks, CHAT.adapters)
 
 
 def test_there_is_no_way_back_without_previous_weights() -> None:
@@ -52,31 +56,12 @@ def test_there_is_no_way_back_without_previous_weights() -> None:
     assert raised.value.status is ExitStatus.REFUSED
 
 
-@pytest.mark.parametrize(
-    ("name", "aliases", "status"),
-    [
-        pytest.param("chat-canary", (), ExitStatus.USAGE, id="reserved"),
-        pytest.param("x", ("y-canary",), ExitStatus.USAGE, id="alias reserved"),
-        pytest.param("", (), ExitStatus.USAGE, id="empty"),
-        pytest.param("../etc", (), ExitStatus.USAGE, id="a path"),
-        pytest.param("a/../b", (), ExitStatus.USAGE, id="a path inside"),
-        pytest.param("a b", (), ExitStatus.USAGE, id="a space"),
-        pytest.param("x" * 121, (), ExitStatus.USAGE, id="too long"),
-        pytest.param("x", ("x",), ExitStatus.USAGE, id="alias is the name"),
-        pytest.param("x", ("y", "y"), ExitStatus.USAGE, id="alias twice"),
-        pytest.param("taken", (), ExitStatus.REFUSED, id="taken"),
-        pytest.param("x", ("taken",), ExitStatus.REFUSED, id="alias taken"),
-    ],
-)
-def test_names_that_cannot_be_given(name: str, aliases: tuple[str, ...], status: ExitStatus) -> None:
-    with pytest.raises(LlmgwError) as raised:
-        check_new_name(name, aliases, {"taken"})
-    assert raised.value.status is status
-
-
-@pytest.mark.parametrize("name", ["chat", "org/model", "gpt-4.1:latest", "a@b", "x" * 120])
-def test_names_that_can_be_given(name: str) -> None:
-    check_new_name(name, (), {"taken"})
+def test_a_model_that_is_gone_is_nobodys_fallback_any_more() -> None:
+    two = Model(name="two", origin=OLD, fallbacks=("other", "base", "third"))
+    assert without_fallback([CHAT, two, Model(name="three", origin=OLD)], "base") == [
+        msgspec.structs.replace(CHAT, fallbacks=()),
+        msgspec.structs.replace(two, fallbacks=("other", "third")),
+    ]
 
 
 def test_an_unknown_model_comes_with_the_nearest_name() -> None:

@@ -70,7 +70,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         pytest.param("canary nobody", 4, ("there is no model nobody",), id="unknown model"),
         pytest.param("show chta", 4, ("did you mean chat?",), id="near miss"),
         pytest.param("show chat-canary", 4, ("there is no model chat-canary",), id="a canary is no model"),
-        pytest.param("add chat --repo a/b", 3, ("already a model or alias chat",), id="name taken"),
+        pytest.param("add chat --repo a/b", 3, ("already a model, alias or adapter chat",), id="name taken"),
         pytest.param("add new-canary --repo a/b", 2, ("reserved",), id="reserved name"),
         pytest.param("add new --repo a/b --engine warp", 2, ("there is no engine warp", "llamacpp"), id="engine"),
         pytest.param("add new", 2, ("--repo", "--path"), id="no weights"),

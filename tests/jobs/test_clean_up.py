@@ -1,6 +1,6 @@
 import pytest
 
-from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.catalog import Adapter, Model, Origin
 from llmgwd.jobs.clean_up import kept
 
 
@@ -34,6 +34,12 @@ ON_DISK = [("r", "d"), ("r", "c"), ("r", "b"), ("r", "a"), ("gone", "x")]
         ),
         pytest.param([model("m", "zz", repo="other")], 2, set(), id="nothing of a repository that nobody uses"),
         pytest.param([Model(name="m", origin=Origin(path="/x"))], 2, set(), id="local weights are not ours"),
+        pytest.param(
+            [Model(name="m", origin=Origin(path="/x"), adapters=(Adapter("l", Origin(repo="r", revision="a")),))],
+            1,
+            {"a"},
+            id="an adapter stays",
+        ),
     ],
 )
 def test_what_clean_up_leaves(models: list[Model], keep_revisions: int, keep: set[str]) -> None:

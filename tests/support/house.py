@@ -21,7 +21,7 @@ from llmgw_ctl.failures import CommandError
 from llmgwd import process
 from llmgwd.protocol import messages as m
 from tests.support.local_hub import LocalHub
-from tests.support.toy_engine import ARGV, Behaviour
+from tests.support.toy_engine import ADAPTERS, ARGV, Behaviour
 
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -71,7 +71,7 @@ class House:
             "hub": {"endpoint": hub.endpoint},
             "weights": {"min_free": "1MiB"},
             "canary": {"every": "200ms"},
-            "engines": {"toy": {"argv": ARGV, "ready_timeout": "20s"}},
+            "engines": {"toy": {"argv": ARGV, "ready_timeout": "20s", "adapters": ADAPTERS}},
             **(settings or {}),
         }
 

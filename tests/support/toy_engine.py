@@ -65,6 +65,9 @@ ARGV = [
 ]
 """As an engine's `argv` in the configuration."""
 
+ADAPTERS = {"each": ["--adapter", "{name}:{adapter}={path}"], "asked_as": "{name}:{adapter}"}
+"""As its `adapters`. An adapter is a file like that of weights, of which the words count."""
+
 
 class Handler(BaseHTTPRequestHandler):
     """Answers one connection's requests."""
@@ -84,6 +87,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("content-length", "0"))) or b"{}")
         behaviour = self.server.behaviour
+        if body.get("model") not in (self.server.name, *self.server.adapters):
+            self._json(404, {"error": {"message": f"there is no model {body.get('model')}"}})
+            return
         number = self.server.count()
         if behaviour.ends_after is not None and number > behaviour.ends_after:
             print("error: the toy is broken", file=sys.stderr, flush=True)
@@ -109,7 +115,8 @@ class Handler(BaseHTTPRequestHandler):
             self._json(404, {"error": {"message": "not here"}})
 
     def _words(self, body: dict[str, Any]) -> tuple[list[str], str]:
-        words = self.server.behaviour.words.split()
+        asked = self.server.adapters.get(body["model"], self.server.behaviour)
+        words = asked.words.split()
         most = int(body.get("max_tokens") or 1000)
         return words[:most], "length" if len(words) > most else self.server.behaviour.finish
 
@@ -119,7 +126,8 @@ class Handler(BaseHTTPRequestHandler):
         message = {"role": "assistant", "content": " ".join(words)}
         choice = {"index": 0, "message": message, "finish_reason": finish}
         sees = {} if self.server.projector is None else {"projector": self.server.projector}
-        self._json(200, {**self._base("chat.completion"), **sees, "choices": [choice], "usage": _usage(len(words))})
+        base = {**self._base("chat.completion", body), **sees}
+        self._json(200, {**base, "choices": [choice], "usage": _usage(len(words))})
 
     def _stream(self, body: dict[str, Any]) -> None:
         words, finish = self._words(body)
@@ -127,25 +135,26 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        self._event({"choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]})
+        self._event(body, {"choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]})
         for number, word in enumerate(words):
             if number == self.server.behaviour.cut_after:
                 self.close_connection = True
                 self.connection.close()
                 return
             time.sleep(self.server.behaviour.token_s)
-            self._event({"choices": [{"index": 0, "delta": {"content": f"{word} "}, "finish_reason": None}]})
-        self._event({"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+            self._event(body, {"choices": [{"index": 0, "delta": {"content": f"{word} "}, "finish_reason": None}]})
+        self._event(body, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         if (body.get("stream_options") or {}).get("include_usage"):
-            self._event({"choices": [], "usage": _usage(len(words))})
+            self._event(body, {"choices": [], "usage": _usage(len(words))})
         self._chunk(b"data: [DONE]\n\n")
         self._chunk(b"")
 
-    def _base(self, kind: str) -> dict[str, Any]:
-        return {"id": "toy", "object": kind, "created": 1, "model": self.server.name}
+    def _base(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
+        return {"id": "toy", "object": kind, "created": 1, "model": body["model"]}
 
-    def _event(self, fields: dict[str, Any]) -> None:
-        self._chunk(b"data: " + json.dumps({**self._base("chat.completion.chunk"), **fields}).encode() + b"\n\n")
+    def _event(self, body: dict[str, Any], fields: dict[str, Any]) -> None:
+        chunk = {**self._base("chat.completion.chunk", body), **fields}
+        self._chunk(b"data: " + json.dumps(chunk).encode() + b"\n\n")
 
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
@@ -174,10 +183,18 @@ class ToyEngine(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], name: str, behaviour: Behaviour, projector: str | None = None) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        name: str,
+        behaviour: Behaviour,
+        projector: str | None = None,
+        adapters: dict[str, Behaviour] | None = None,
+    ) -> None:
         super().__init__(address, Handler)
         self.projector = projector
         self.name = name
+        self.adapters = adapters or {}
         self.behaviour = behaviour
         self.ready_at = time.monotonic() + behaviour.load_s
         self.turn = threading.Lock()
@@ -191,14 +208,19 @@ class ToyEngine(ThreadingHTTPServer):
             return self._completions
 
 
+def _read(path: Path) -> Behaviour:
+    return Behaviour(**json.loads((path / FOLDER_FILE if path.is_dir() else path).read_text()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("--path", "--name", "--host", "--port"):
         parser.add_argument(name, required=True)
     parser.add_argument("--projector", help="file whose words each whole answer has as its `projector`")
+    parser.add_argument("--adapter", action="append", default=[])
     options = parser.parse_args()
-    path = Path(options.path)
-    behaviour = Behaviour(**json.loads((path / FOLDER_FILE if path.is_dir() else path).read_text()))
+    behaviour = _read(Path(options.path))
+    adapters = {name: _read(Path(path)) for name, _, path in (each.partition("=") for each in options.adapter)}
     if not behaviour.loads:
         sys.exit("these weights do not load")
     if behaviour.ignores_term:
@@ -206,7 +228,7 @@ def main() -> None:
     else:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     projector = Path(options.projector).read_text() if options.projector else None
-    ToyEngine((options.host, int(options.port)), options.name, behaviour, projector).serve_forever()
+    ToyEngine((options.host, int(options.port)), options.name, behaviour, projector, adapters).serve_forever()
 
 
 if __name__ == "__main__":
