@@ -79,6 +79,20 @@ def gpus_for(needs: Needs, machine: Machine, held: Sequence[Held], *, forced: bo
     return tuple(gpu.uuid for gpu in chosen[: needs.gpus])
 
 
+def once_ended(machine: Machine, gone: Sequence[Held]) -> Machine:
+    """The machine as it will be when those have given back what they took."""
+    given_back = sum(each.private_now_bytes for each in gone)
+    uuids = {uuid for each in gone for uuid in each.gpus}
+    memories = tuple(
+        msgspec.structs.replace(memory, available_bytes=memory.available_bytes + given_back)
+        for memory in machine.memories
+    )
+    gpus = tuple(
+        gpu._replace(free_bytes=gpu.total_bytes, processes=()) if gpu.uuid in uuids else gpu for gpu in machine.gpus
+    )
+    return Machine(memories, gpus)
+
+
 def free_bytes(memory: Memory, held: Iterable[Held]) -> int:
     """What nobody has and nobody was promised."""
     held = list(held)

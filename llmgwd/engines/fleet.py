@@ -18,6 +18,7 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecords
 from llmgwd.engines import probe
 from llmgwd.engines.gpus import Gpus, unreleased
+from llmgwd.engines.placement import Placement
 from llmgwd.engines.ports import free_port, is_taken
 from llmgwd.engines.pulse import until_hung
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
@@ -51,6 +52,7 @@ class Fleet:
         state: Path,
         tasks: anyio.abc.TaskGroup,
         records: ProcessRecords,
+        placement: Placement,
         changed: Callable[[], None],
         heard_at: Callable[[str], float],
         gpus: Gpus | None = None,
@@ -59,6 +61,7 @@ class Fleet:
         self._logs = state / "logs"
         self._tasks = tasks
         self._records = records
+        self.placement = placement
         self._changed = changed
         self._heard_at = heard_at
         self._gpus = gpus
@@ -106,6 +109,7 @@ class Fleet:
             is_canarys = replica.owner.endswith(CANARY_SUFFIX)
             if replica.was_ready and not is_canarys and await self._still_owns_port(replica):
                 replica.state = ReplicaState.READY
+            await self.placement.adopt(replica)
             log.info("replica found running id=%s pid=%d state=%s", replica.id, found.pid, replica.state)
             self._replicas[replica.id] = replica
         return self.all()
@@ -158,6 +162,7 @@ class Fleet:
         if replica.process is not None:
             raise LlmgwError("not_ended", f"{replica.id} does not end: pid {replica.pid}", hint=_see(replica))
         self._replicas.pop(replica.id, None)
+        self.placement.release(replica)
         self._set(replica, ReplicaState.STOPPED)
 
     async def stop_all(self) -> None:
@@ -238,12 +243,15 @@ class Fleet:
         self._set(replica, ReplicaState.CRASH_LOOP if is_loop else ReplicaState.FAILED)
         await self._end(replica)
         if not replica.keep_trying:
+            if replica.process is None:
+                self.placement.release(replica)
             replica.failure = error
             self._announce()
 
     async def _bring_up(self, replica: Replica) -> None:
         """Starts the process, unless it runs, and waits for its first answer. Raises LlmgwError."""
         if replica.process is None:
+            await self.placement.place(replica, insists=replica.keep_trying)
             self._spawn(replica)
         await self._until_ready(replica)
 
@@ -259,10 +267,12 @@ class Fleet:
             "port": str(replica.port),
             "replica": replica.id,
             "revision": spec.origin.revision or "",
+            "gpus": str(max(1, len(replica.gpus))),
         }
         argv = command(spec.engine, spec.engine_args, values)
         try:
-            replica.process = process.spawn(argv, replica.log, self._mark(replica.id), spec.engine.env)
+            env = {**spec.engine.env, **self.placement.env(replica)}
+            replica.process = process.spawn(argv, replica.log, self._mark(replica.id), env)
         except OSError as error:
             raise LlmgwError("engine_missing", f"{argv[0]} cannot be started: {error.strerror}") from error
         self._write_down(replica)
@@ -277,6 +287,7 @@ class Fleet:
             self._check_alive(replica)
             if not await self._still_owns_port(replica):
                 raise LlmgwError("port_taken", f"something else answers at {replica.address}", hint=_see(replica))
+            await self.placement.note(replica)
             replica.detail, replica.said = "", ()
             replica.keep_trying = replica.was_ready = True
             self._write_down(replica)

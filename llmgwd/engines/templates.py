@@ -2,7 +2,8 @@
 
 In `argv` these stand for what they say: `{path}` the weights file (a set's first shard) or folder, `{projector}` the
 file that lets a GGUF model see, `{name}` the name the engine answers to, `{host}`, `{port}`, `{replica}` the replica's
-id, `{revision}` the weights' revision. `{{` and `}}` are braces. No shell is involved.
+id, `{revision}` the weights' revision, `{gpus}` how many GPUs it is given and at least 1. `{{` and `}}` are braces. No
+shell is involved.
 
 For weights without a projector, the argument that names it is left out with the option in front of it.
 """
@@ -15,7 +16,7 @@ import msgspec
 
 from llmgwd.domain.errors import unusable
 
-FIELDS = ("path", "projector", "name", "host", "port", "replica", "revision")
+FIELDS = ("path", "projector", "name", "host", "port", "replica", "revision", "gpus")
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -32,6 +33,8 @@ class Engine(msgspec.Struct, frozen=True):
     """How often a replica that has no requests is asked for a token."""
     probe_timeout_s: float = 60.0
     """How long it may take to answer that."""
+    gpus: int = 0
+    """GPUs that a replica takes where its model does not say."""
 
 
 PRESETS: dict[str, Engine] = {

@@ -78,6 +78,8 @@ class Services:
             engine=find_engine(model.engine, self.engines),
             engine_args=model.engine_args,
             projector=self.projector_path(model.origin),
+            gpus=model.gpus,
+            fit_check=model.fit_check,
         )
 
     def weights_path(self, origin: Origin) -> Path:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, field
 
+import msgspec
 import pytest
 
 from llmgwd.domain.gpus import Gpu, GpuProcess
-from llmgwd.domain.room import Held, Machine, Memory, Needs, gpus_for, room_for
+from llmgwd.domain.room import Held, Machine, Memory, Needs, gpus_for, once_ended, room_for
 from llmgwd.protocol.exit_status import ExitStatus
 
 GIB = 1 << 30
@@ -150,6 +151,14 @@ def test_gpus_that_are_not_free(wanted: Needs, gpus: list[Gpu], others: list[Hel
     assert refusal is not None
     assert says in refusal.message
     assert "--gpus 0" in refusal.hint
+
+
+def test_what_ends_gives_back_what_it_took() -> None:
+    gone = msgspec.structs.replace(owner("chat", 0), private_now_bytes=2 * GIB)
+    used = Machine(host(1).memories, (gpu(0, 10, (GpuProcess(7, None),)), gpu(1, 10, (GpuProcess(8, None),))))
+    after = once_ended(used, [gone])
+    assert after.memories[0].available_bytes == 3 * GIB
+    assert gpus_for(on_gpus(2), after, []) == ("GPU-0",)
 
 
 def test_who_insists_is_given_what_is_nobodys_first() -> None:

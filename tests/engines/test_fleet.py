@@ -18,12 +18,15 @@ from llmgwd.domain.processes import ProcessKind
 from llmgwd.engines import fleet as fleet_module
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.gpus import Gpus
+from llmgwd.engines.placement import Placement
 from llmgwd.engines.replica import Replica, ReplicaSpec
 from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import ReplicaState
 from llmgwd.store.patient import PatientProcesses
 from llmgwd.store.store import Store
+from llmgwd.weights.weigh import weigh
 from tests.engines.test_gpus import GIB, Driver, gpu
+from tests.support.small_machine import SmallMachine
 from tests.support.toy_engine import ARGV, Behaviour
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +41,7 @@ class Bench:
         self.changed = anyio.Event()
         (folder / "logs").mkdir()
         self.store = Store(folder / "llmgw.db")
+        self.machine = SmallMachine()
         self.heard_at = float("-inf")
         self.asked_when_heard = 0
         self.fleet = self.another_fleet()
@@ -45,7 +49,8 @@ class Bench:
     def another_fleet(self, *, tasks: anyio.abc.TaskGroup | None = None, gpus: Gpus | None = None) -> Fleet:
         """One more on the same folder and store, as the next life of a daemon has it."""
         records = PatientProcesses(self.store.processes)
-        return Fleet(self.folder, tasks or self.tasks, records, self._wake, self._heard_at, gpus)
+        placement = Placement(self.machine, weigh, self.store.footprints)
+        return Fleet(self.folder, tasks or self.tasks, records, placement, self._wake, self._heard_at, gpus)
 
     def _heard_at(self, replica: str) -> float:
         self.asked_when_heard += 1
