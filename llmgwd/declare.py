@@ -41,6 +41,7 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
             slots=engine.slots,
             probe_every_s=float(engine.probe_every),
             probe_timeout_s=float(engine.probe_timeout),
+            gpus=engine.gpus,
         )
     return engines
 
@@ -67,6 +68,8 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
                 aliases=entry.aliases,
                 description=entry.description,
                 declared=True,
+                gpus=engines[entry.engine].gpus if entry.gpus is None else entry.gpus,
+                fit_check=entry.fit_check,
             )
         )
     return models

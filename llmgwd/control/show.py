@@ -71,6 +71,11 @@ def replica_view(replica: Replica) -> ReplicaView:
         detail=replica.detail,
         failures=replica.failures,
         last_lines=replica.said,
+        gpus=replica.gpus,
+        memory_bytes=replica.needs.host_bytes if replica.needs else None,
+        own_memory_bytes=replica.needs.private_bytes if replica.needs else None,
+        gpu_memory_bytes=(replica.needs.gpu_bytes or None) if replica.needs else None,
+        memory_measured=replica.needs is not None and replica.needs.measured,
     )
 
 
@@ -94,6 +99,8 @@ def model_view(services: Services, model: Model) -> ModelView:
         canary_share=canary.share if canary else None,
         job=job.id if job else None,
         changes=what_changed(model.previous, model.origin) if model.previous else "",
+        gpus=model.gpus,
+        fit_check=model.fit_check,
     )
 
 

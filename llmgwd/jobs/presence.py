@@ -2,6 +2,7 @@
 
 from llmgwd.domain.catalog import Model, check_new_name, names
 from llmgwd.jobs.acquire import asked, checksums, repository, weights
+from llmgwd.jobs.room import gpus_of
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.succeed import start_missing
@@ -25,6 +26,8 @@ async def catalog_add(run: Run) -> str:
             replicas=request.replicas,
             aliases=request.aliases,
             description=request.description,
+            gpus=gpus_of(run, request),
+            fit_check=request.fit_check,
         )
         with run.writing(written=True):
             services.store.models.put(row)
@@ -60,6 +63,7 @@ async def catalog_remove(run: Run) -> str:
         model = run.model
         with run.writing(written=True, committed=True, before=model):
             services.store.models.delete(model.name)
+            services.store.footprints.forget(model.name)
             event = services.log_event(run.job.by, EventKind.MODEL_REMOVED, model.name, before=model.origin.short)
         services.announce(event)
     return run.job.model
