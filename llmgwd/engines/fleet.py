@@ -19,7 +19,7 @@ from llmgwd.domain.processes import ProcessKind, ProcessRecords
 from llmgwd.engines import probe
 from llmgwd.engines.gpus import Gpus, unreleased
 from llmgwd.engines.placement import Placement
-from llmgwd.engines.ports import free_port, is_taken
+from llmgwd.engines.ports import free_port, is_taken, was_taken_before
 from llmgwd.engines.pulse import until_hung
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
 from llmgwd.engines.restarts import CRASH_LOOP_FAILURES, failures_in_a_row, pause_s
@@ -285,7 +285,7 @@ class Fleet:
                 await self._until_healthy(replica, engine)
                 await probe.complete(engine, spec.served_name, 1, FIRST_ANSWER_TIMEOUT_S)
             self._check_alive(replica)
-            if not await self._still_owns_port(replica):
+            if not await self._still_owns_port(replica) or await self._is_strangers(replica):
                 raise LlmgwError("port_taken", f"something else answers at {replica.address}", hint=_see(replica))
             await self.placement.note(replica)
             replica.detail, replica.said = "", ()
@@ -306,6 +306,12 @@ class Fleet:
         # Some engines are no more than a client of what really listens: a container's, for one.
         did, replica.owns_port = replica.owns_port, listens is True
         return listens is not False or not did
+
+    async def _is_strangers(self, replica: Replica) -> bool:
+        """Whether somebody had the port by the time its process was started, and answers in its place."""
+        if replica.owns_port or replica.pid is None:
+            return False
+        return await anyio.to_thread.run_sync(was_taken_before, replica.pid, replica.port)
 
     async def _until_healthy(self, replica: Replica, engine: httpx2.AsyncClient) -> None:
         while not await probe.is_healthy(engine, replica.spec.engine.health):

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -334,6 +335,24 @@ async def test_one_whose_port_somebody_took_is_restarted_on_another(bench: Bench
         taker.listen()
         await bench.until(replica, ReplicaState.READY)
         assert replica.port != port
+
+
+async def test_a_stranger_that_answers_in_its_place_is_not_taken_for_it(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came between the look at the port and the engine's start, and the engine never gets to listen."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    async with anyio.create_task_group() as tasks:
+        elsewhere = Bench(folder, tasks)
+        stranger = elsewhere.start(Behaviour())
+        await elsewhere.fleet.ensure_ready(stranger)
+        monkeypatch.setattr("llmgwd.engines.fleet.free_port", lambda *_: stranger.port)
+        monkeypatch.setattr("llmgwd.engines.fleet.is_taken", lambda *_: False)
+        replica = bench.start(Behaviour(), argv=[sys.executable, "-c", "import time; time.sleep(60)", "{port}"])
+        with pytest.raises(LlmgwError, match="something else answers at"):
+            await bench.fleet.ensure_ready(replica)
+        await elsewhere.fleet.stop_all()
+        tasks.cancel_scope.cancel()
 
 
 async def test_one_that_fails_again_and_again_is_in_a_crash_loop_with_growing_pauses_until_it_serves(
