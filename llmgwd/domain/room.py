@@ -134,11 +134,15 @@ def _parts_in_words(needs: Needs, wanted: int) -> str:
 
 
 def _takers(held: Sequence[Held]) -> str:
-    taken: dict[str, int] = {}
+    by_owner: dict[str, list[Held]] = {}
     for each in held:
-        taken[each.owner] = taken.get(each.owner, 0) + each.needs.host_bytes
-    said = ", ".join(f"{owner} takes {size_words(size)}" for owner, size in sorted(taken.items()))
+        by_owner.setdefault(each.owner, []).append(each)
+    said = ", ".join(f"{owner} takes {size_words(_given(by_owner[owner]))}" for owner in sorted(by_owner))
     return f" ({said})" if said else ""
+
+
+def _given(held: Sequence[Held]) -> int:
+    return sum(each.needs.private_bytes for each in held) + sum(_mapped(held).values())
 
 
 _WAY_ON = (
