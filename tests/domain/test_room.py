@@ -92,6 +92,12 @@ def test_a_refusal_says_what_is_shared_and_which_limit_it_is() -> None:
     )
 
 
+def test_replicas_of_one_file_take_it_once_in_what_is_told() -> None:
+    refusal = room_for("new", needs(9), host(9), [held(needs(1, ("a", 4)), 1), held(needs(1, ("a", 4)), 1)])
+    assert refusal is not None
+    assert refusal.message.endswith("(chat takes 6.0 GiB)")
+
+
 def gpu(index: int, free: float = 80, processes: tuple[GpuProcess, ...] = (), busy: int | None = None) -> Gpu:
     return Gpu(index, f"GPU-{index}", "A100", 80 * GIB, int(free * GIB), busy, processes)
 

@@ -172,6 +172,17 @@ def test_a_new_model_that_does_not_fit_is_not_added(house: House) -> None:
     assert not list((house.state / "weights").rglob(FILE))
 
 
+def test_a_declared_model_that_does_not_fit_is_tried_again_until_it_does(tmp_path: Path) -> None:
+    path = tmp_path / "base.gguf"
+    path.write_bytes(Behaviour().weights())
+    with house_on(tmp_path, {"models": [{"name": "base", "path": str(path), "engine": "toy"}]}, started=False) as house:
+        put_on(house, Size(1 * MIB))
+        house.start()
+        wait_until(lambda: "does not fit" in house.model("base")["replicas"][0]["detail"])
+        put_on(house, Size())
+        wait_until(lambda: house.model("base")["ready"] == 1)
+
+
 def test_what_served_before_is_started_again_on_a_full_machine(house: House) -> None:
     add_chat(house)
     house.stop()

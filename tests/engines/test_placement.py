@@ -1,10 +1,12 @@
 """Room for replicas that are real processes, on a machine of any size."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import anyio.abc
+import msgspec
 import psutil
 import pytest
 
@@ -175,6 +177,17 @@ async def test_each_replica_sees_the_gpus_that_it_was_given(bench: Bench) -> Non
     refused = bench.fleet.start(bench.spec("more", gpus=1))
     with pytest.raises(LlmgwError, match=r"it needs 1 GPU .*GPU 0 \(A100\): one has it; GPU 1 \(A100\): two has it"):
         await bench.fleet.ensure_ready(refused)
+
+
+async def test_the_command_line_may_say_how_many_gpus_there_are(bench: Bench) -> None:
+    bench.machine.size = Size(gpus=gpus(2))
+    spec = bench.spec(gpus=2)
+    engine = msgspec.structs.replace(spec.engine, argv=(*ARGV[:-1], "{port}", "--gpus={gpus}"))
+    for gpus_given in (2, 0):
+        replica = bench.fleet.start(replace(spec, engine=engine, gpus=gpus_given))
+        with pytest.raises(LlmgwError, match="engine ended"):
+            await bench.fleet.ensure_ready(replica)  # the toy knows no such option
+        assert f"unrecognized arguments: --gpus={max(1, gpus_given)}" in replica.log.read_text()
 
 
 async def test_on_a_machine_without_gpus_nothing_is_hidden(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
