@@ -7,6 +7,7 @@ from pathlib import Path
 
 import psutil
 
+from llmgwd import process
 from llmgwd.domain.errors import LlmgwError
 
 FIRST, LAST = 20_000, 29_999
@@ -57,17 +58,18 @@ def was_taken_before(pid: int, port: int) -> bool:
     An engine may leave listening to what it starts, such as a container's proxy, which is younger than itself.
     """
     try:
-        born = psutil.Process(pid).create_time()
         listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
-        return any(
-            each.laddr
-            and each.laddr.port == port
-            and each.pid is not None
-            and psutil.Process(each.pid).create_time() < born
-            for each in listening
-        )
     except psutil.Error:
         return False
+    here = {each.pid for each in listening if each.laddr and each.laddr.port == port and each.pid is not None}
+    born = _born(pid)
+    return born is not None and any((_born(each) or born) < born for each in here)
+
+
+def _born(pid: int) -> float | None:
+    """Comes with the start of a process; None when it is gone. By the clock it would change as the clock is set."""
+    name = process.identity(pid)
+    return float(name.rpartition(":")[2]) if name else None
 
 
 def _binds(host: str, port: int, *, over_old_connections: bool = False) -> bool:
