@@ -15,10 +15,12 @@ from llmgw_ctl.options import (
     Detach,
     EngineArgs,
     File,
+    Gpus,
     Json,
     LocalPath,
     Name,
     NewName,
+    NoFitCheck,
     Quant,
     Quiet,
     Repo,
@@ -80,6 +82,8 @@ def add(
         ),
     ] = None,
     description: Annotated[str, typer.Option(help="A word on what it is for.", show_default=False)] = "",
+    gpus: Gpus = None,
+    no_fit_check: NoFitCheck = False,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -97,6 +101,8 @@ def add(
         fallbacks=tuple(fallback or ()),
         adapters=tuple(map(adapter_choice, adapter or ())),
         description=description,
+        gpus=gpus,
+        fit_check=not no_fit_check,
     )
     with daemon(ctx) as connection:
         carry_out(connection, request, Manner(json, quiet, detach))
@@ -207,18 +213,26 @@ def update(
     quant: Quant = None,
     path: LocalPath = None,
     allow_unsafe: AllowUnsafe = False,
+    no_fit_check: NoFitCheck = False,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Move a model to its newest weights without a canary."""
-    request = Update(name, weights(None, revision, file, quant, path, allow_unsafe))
+    request = Update(name, weights(None, revision, file, quant, path, allow_unsafe), not no_fit_check)
     with daemon(ctx) as connection:
         carry_out(connection, request, Manner(json, quiet, detach))
 
 
 @app.command()
-def rollback(ctx: typer.Context, name: Name, detach: Detach = False, quiet: Quiet = False, json: Json = False) -> None:
+def rollback(
+    ctx: typer.Context,
+    name: Name,
+    no_fit_check: NoFitCheck = False,
+    detach: Detach = False,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
     """Move a model back to the weights it had before."""
     with daemon(ctx) as connection:
-        carry_out(connection, Rollback(name), Manner(json, quiet, detach))
+        carry_out(connection, Rollback(name, not no_fit_check), Manner(json, quiet, detach))

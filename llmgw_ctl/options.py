@@ -37,6 +37,13 @@ EngineArgs = Annotated[
     typer.Option("--engine-arg", metavar="ARG", help="An argument for the engine; repeat it for more."),
 ]
 
+Gpus = Annotated[
+    int | None, typer.Option(metavar="N", help="GPUs that each replica has to itself.", min=0, show_default=False)
+]
+NoFitCheck = Annotated[
+    bool, typer.Option("--no-fit-check", help="Start it whether it fits into memory or not, also on GPUs in use.")
+]
+
 
 Share = TypeVar("Share", float, float | None)
 

@@ -113,6 +113,8 @@ class EngineSettings(Section, frozen=True):
     probe_every: Seconds = Seconds(30)
     probe_timeout: Seconds = Seconds(60)
     adapters: AdapterSettings | None = None
+    gpus: int = 0
+    """GPUs that a replica takes where its model does not say."""
 
 
 class ScalingSettings(Section, frozen=True):
@@ -133,6 +135,10 @@ class DeclaredModel(Section, frozen=True):
     adapters: dict[str, Path] = {}
     """LoRA adapters by name."""
     description: str = ""
+    gpus: int | None = None
+    """That each replica has to itself; null: as its engine says."""
+    fit_check: bool = True
+    """Whether it is started only where it fits."""
 
 
 class Settings(Section, frozen=True):
@@ -277,6 +283,11 @@ def _check(settings: Settings) -> None:
     for where, number in positive.items():
         if not 0 < number < math.inf:
             raise unusable("bad_config", f"{where} is {number:g}: expected more than 0")
+    counts = {f"engines.{name}.gpus": engine.gpus for name, engine in settings.engines.items()}
+    counts |= {f"models[{index}].gpus": model.gpus or 0 for index, model in enumerate(settings.models)}
+    for where, count in counts.items():
+        if count < 0:
+            raise unusable("bad_config", f"{where} is {count}: expected 0 or more")
     if settings.gateway.queue < 0:
         raise unusable("bad_config", f"gateway.queue is {settings.gateway.queue}: expected 0 or more")
     try:

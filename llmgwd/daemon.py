@@ -26,6 +26,7 @@ from llmgwd.declare import (
 )
 from llmgwd.domain.catalog import Model
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.engines.placement import MachineReader
 from llmgwd.jobs.clean_up import keep_clean
 from llmgwd.jobs.runner import Runner
 from llmgwd.jobs.services import Services
@@ -56,11 +57,16 @@ class Daemon:
         *,
         leaves_running: bool = False,
         runner: type[Runner] = Runner,
+        machine: MachineReader | None = None,
     ) -> None:
-        """`leaves_running`: gateway and replicas outlive this life, and the next goes on with them."""
+        """`leaves_running`: gateway and replicas outlive this life, and the next goes on with them.
+
+        `machine`: what replicas are placed on; this one when None.
+        """
         self.leaves_running = leaves_running
         self._settings = settings
         self._runner_type = runner
+        self._machine = machine
         self._config = config
         self._socket = socket
         self._state = state
@@ -108,7 +114,7 @@ class Daemon:
         clear(self._socket)
         self._lock = _lock(self._state)
         self._owns_state = True
-        parts = wire(self._settings, self._socket, self._state, tasks, self._runner_type)
+        parts = wire(self._settings, self._socket, self._state, tasks, self._runner_type, self._machine)
         self._records = parts.records
         await parts.control.listen()
         tasks.start_soon(parts.control.serve)

@@ -52,6 +52,7 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
             probe_every_s=float(engine.probe_every),
             probe_timeout_s=float(engine.probe_timeout),
             adapters=adapters,
+            gpus=engine.gpus,
         )
     return engines
 
@@ -80,6 +81,8 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
                 description=entry.description,
                 declared=True,
                 adapters=adapters,
+                gpus=engines[entry.engine].gpus if entry.gpus is None else entry.gpus,
+                fit_check=entry.fit_check,
             )
         )
     return _with_fallbacks(models, settings)

@@ -16,6 +16,7 @@ import anyio
 from llmgwd.config import read_settings
 from llmgwd.daemon import Daemon
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.engines.placement import MachineReader
 from llmgwd.jobs.runner import Runner
 from llmgwd.protocol.socket_path import SocketPathError, control_socket, state_folder
 
@@ -36,7 +37,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def run(argv: Sequence[str] | None = None, runner: type[Runner] = Runner) -> int:
+def run(argv: Sequence[str] | None = None, runner: type[Runner] = Runner, machine: MachineReader | None = None) -> int:
     """The console script: 0 after a stop that was asked for, 1 when it could not start or go on, 2 for bad settings."""
     options = parse(argv)
     logging.basicConfig(
@@ -47,8 +48,8 @@ def run(argv: Sequence[str] | None = None, runner: type[Runner] = Runner) -> int
         settings = read_settings(options.config)
         path = control_socket(options.socket, os.environ)
         state = state_folder(os.environ)
-        leaves = options.leave_running
-        anyio.run(_serve, partial(Daemon, settings, options.config, path, state, leaves_running=leaves, runner=runner))
+        others = {"leaves_running": options.leave_running, "runner": runner, "machine": machine}
+        anyio.run(_serve, partial(Daemon, settings, options.config, path, state, **others))
     except SocketPathError as error:
         return _fail(str(error), "", 2)
     except LlmgwError as error:

@@ -24,6 +24,8 @@ from llmgwd.declare import declared_models, engines_of
 from llmgwd.domain.catalog import Model
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.gpus import open_gpus
+from llmgwd.engines.machine import ThisMachine
+from llmgwd.engines.placement import MachineReader, Placement
 from llmgwd.jobs.feed import Feed
 from llmgwd.jobs.recipes import RECIPES
 from llmgwd.jobs.runner import Runner
@@ -38,6 +40,7 @@ from llmgwd.weights.hub import Hub
 from llmgwd.weights.library import Library
 from llmgwd.weights.space import Space
 from llmgwd.weights.token import TokenSource
+from llmgwd.weights.weigh import weigh
 
 
 @dataclass
@@ -66,9 +69,16 @@ def hub(settings: Settings) -> Hub:
 
 
 def wire(
-    settings: Settings, control_socket: Path, state: Path, tasks: anyio.abc.TaskGroup, runner_type: type[Runner]
+    settings: Settings,
+    control_socket: Path,
+    state: Path,
+    tasks: anyio.abc.TaskGroup,
+    runner_type: type[Runner],
+    machine: MachineReader | None = None,
 ) -> Parts:
-    """Makes every part; `state` is this daemon's. Raises LlmgwError when the settings cannot be followed."""
+    """Makes every part; `state` is this daemon's, `machine` what replicas are placed on: this one when None.
+
+    Raises LlmgwError when the settings cannot be followed."""
     engines = engines_of(settings)
     link_path = checked(state / "gateway.sock")
     make_private(state / "logs")
@@ -83,7 +93,9 @@ def wire(
     link = Link(link_path, lambda report: dataplane.take(report), totals, lambda *it: workers.take_listeners(*it))
     workers = Workers(settings.gateway, link_path, state, records, version("llmgw"), link.forget)
     notifier = Notifier(lambda: services.settings.notify)
-    fleet = Fleet(state, tasks, records, lambda: dataplane.wish(), link.heard_at, open_gpus())
+    gpus = open_gpus()
+    placement = Placement(machine or ThisMachine(gpus), weigh, store.footprints)
+    fleet = Fleet(state, tasks, records, placement, lambda: dataplane.wish(), link.heard_at, gpus)
     dataplane = Dataplane(store, fleet, link, workers, Tally(store.canaries), Bench(store.canaries))
     dataplane.key_hashes = keys
     library = Library(settings.weights.dir or state / "weights")

@@ -49,6 +49,8 @@ MODEL = {"name": "a", "path": "/a.gguf"}
         ({"gateway": {"max_in_flight": 0}}, "gateway.max_in_flight is 0: expected more than 0"),
         ({"gateway": {"max_connections": -1}}, "gateway.max_connections is -1: expected more than 0"),
         ({"gateway": {"queue": -1}}, "gateway.queue is -1: expected 0 or more"),
+        ({"engines": {"e": {"argv": ["x", "{port}"], "gpus": -1}}}, "engines.e.gpus is -1: expected 0 or more"),
+        ({"models": [{"name": "a", "path": "/a", "gpus": -2}]}, "models[0].gpus is -2: expected 0 or more"),
         ({"gateway": {"queue": "1KiB"}}, "gateway.queue is '1KiB': expected a whole number, got text"),
         ({"canary": {"every": "30"}}, "canary.every is '30': expected a duration such as 500ms, 30s, 10m or 2h"),
         ({"canary": {"every": "0s"}}, "canary.every is 0: expected more than 0"),

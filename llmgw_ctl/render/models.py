@@ -58,6 +58,10 @@ def model_page(model: ModelView) -> RenderableType:
     if model.description:
         rows.append(("about", model.description))
     rows.append(("engine", " ".join((model.engine, *model.engine_args))))
+    if model.gpus:
+        rows.append(("GPUs", f"{model.gpus} for each replica"))
+    if not model.fit_check:
+        rows.append(("room", "not checked, as asked for by --no-fit-check"))
     rows.extend(_origin(model.origin))
     if model.previous:
         rows.append(("previous", f"{source(model.previous)}, {size(model.previous.size_bytes)}"))
@@ -104,6 +108,14 @@ def _origin(origin: OriginView) -> list[tuple[str, RenderableType]]:
     return rows
 
 
+def memory(replica: ReplicaView) -> str:
+    """`8.4 GiB, 1.2 GiB of it its own`: the rest are weights that it maps and others may share."""
+    own = (
+        "" if replica.own_memory_bytes == replica.memory_bytes else f", {size(replica.own_memory_bytes)} of it its own"
+    )
+    return f"{size(replica.memory_bytes)}{own}{'' if replica.memory_measured else ', by estimate'}"
+
+
 def _replica(replica: ReplicaView) -> RenderableType:
     pid = f"  pid {replica.pid}" if replica.pid is not None else ""
     revision = f"  {replica.revision[:7]}" if replica.revision else ""
@@ -113,6 +125,11 @@ def _replica(replica: ReplicaView) -> RenderableType:
     rows: list[tuple[str, RenderableType]] = []
     if replica.detail:
         rows.append(("", replica.detail))
+    if replica.memory_bytes:
+        rows.append(("memory", memory(replica)))
+    if replica.gpus:
+        on_each = f", {size(replica.gpu_memory_bytes)} on each" if replica.gpu_memory_bytes else ""
+        rows.append(("GPUs", f"{', '.join(replica.gpus)}{on_each}"))
     if replica.last_lines:
         rows.append(("said", Group(*(text(line) for line in replica.last_lines))))
     if replica.log:

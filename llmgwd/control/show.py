@@ -72,6 +72,11 @@ def replica_view(replica: Replica) -> ReplicaView:
         detail=replica.detail,
         failures=replica.failures,
         last_lines=replica.said,
+        gpus=replica.gpus,
+        memory_bytes=replica.needs.host_bytes if replica.needs else None,
+        own_memory_bytes=replica.needs.private_bytes if replica.needs else None,
+        gpu_memory_bytes=(replica.needs.gpu_bytes or None) if replica.needs else None,
+        memory_measured=replica.needs is not None and replica.needs.measured,
     )
 
 
@@ -98,6 +103,8 @@ def model_view(services: Services, model: Model) -> ModelView:
         adapters=tuple(
             AdapterView(f"{model.name}:{adapter.name}", origin_view(adapter.origin)) for adapter in model.adapters
         ),
+        gpus=model.gpus,
+        fit_check=model.fit_check,
     )
 
 

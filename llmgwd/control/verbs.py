@@ -38,6 +38,7 @@ class Verbs:
         find_engine(request.engine, self.services.engines)
         if request.replicas < 1:
             raise unusable("bad_replicas", f"{request.replicas} replicas are not possible: give 1 or more")
+        check_gpus(request.gpus)
         if not request.weights.repo and not request.weights.path:
             raise unusable(
                 "no_weights", f"where do {request.name}'s weights come from? give --repo ORG/REPO or --path FILE"
@@ -62,6 +63,7 @@ class Verbs:
             {**self.services.settings.canary.limits, **check_limits(request.limits)},
             auto_promote=request.auto_promote,
         )
+        check_gpus(request.gpus)
         model = self._changeable(request.name)
         self._check_no_canary(model)
         chosen = request.weights
@@ -257,6 +259,12 @@ class Verbs:
                 adapters = (adapter.name for adapter in adding.adapters)
                 taken |= {*asked_for(adding.name, adding.aliases, adapters)}
         return taken
+
+
+def check_gpus(gpus: int | None) -> None:
+    """Raises LlmgwError for a number of GPUs that cannot be."""
+    if gpus is not None and gpus < 0:
+        raise unusable("bad_gpus", f"{gpus} GPUs are not possible: give 0 or more")
 
 
 def check_limits(limits: dict[str, float | None]) -> dict[str, float | None]:

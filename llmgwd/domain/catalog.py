@@ -69,12 +69,17 @@ class Model(msgspec.Struct, frozen=True):
     engine: str = "llamacpp"
     engine_args: tuple[str, ...] = ()
     replicas: int = 1
+    gpus: int = 0
+    """That each replica has to itself."""
+    fit_check: bool = True
+    """Whether replicas are started only where they fit."""
     aliases: tuple[str, ...] = ()
     fallbacks: tuple[str, ...] = ()
     description: str = ""
     previous: Origin | None = None
     previous_engine_args: tuple[str, ...] | None = None
     """With `previous`: the engine arguments it ran with, when the promoted canary brought others."""
+    previous_gpus: int | None = None
     declared: bool = False
     """Written in the configuration, and changed only there."""
     canary_of: str | None = None
@@ -90,7 +95,14 @@ def canary_name(model: str) -> str:
     return model + CANARY_SUFFIX
 
 
-def candidate(model: Model, origin: Origin, engine_args: tuple[str, ...] | None) -> Model:
+def candidate(
+    model: Model,
+    origin: Origin,
+    engine_args: tuple[str, ...] | None,
+    *,
+    gpus: int | None = None,
+    fit_check: bool = True,
+) -> Model:
     """The canary of a model: the model in everything but its weights and what was asked for (K1)."""
     return Model(
         name=canary_name(model.name),
@@ -98,12 +110,21 @@ def candidate(model: Model, origin: Origin, engine_args: tuple[str, ...] | None)
         engine=model.engine,
         engine_args=model.engine_args if engine_args is None else engine_args,
         replicas=1,
+        gpus=model.gpus if gpus is None else gpus,
+        fit_check=fit_check,
         description=f"canary of {model.name} at {origin.short}",
         canary_of=model.name,
     )
 
 
-def moved(model: Model, origin: Origin, engine_args: tuple[str, ...]) -> Model:
+def moved(
+    model: Model,
+    origin: Origin,
+    engine_args: tuple[str, ...],
+    *,
+    gpus: int | None = None,
+    fit_check: bool = True,
+) -> Model:
     """The model on other weights; what it ran on is kept as its previous."""
     return msgspec.structs.replace(
         model,
@@ -111,15 +132,18 @@ def moved(model: Model, origin: Origin, engine_args: tuple[str, ...]) -> Model:
         engine_args=engine_args,
         previous=model.origin,
         previous_engine_args=model.engine_args,
+        gpus=model.gpus if gpus is None else gpus,
+        fit_check=fit_check,
+        previous_gpus=model.gpus,
     )
 
 
-def moved_back(model: Model) -> Model:
+def moved_back(model: Model, *, fit_check: bool = True) -> Model:
     """The model on its previous weights, and those it leaves as its previous. Raises when it has none."""
     if model.previous is None:
         raise refused("no_previous", f"{model.name} has no previous weights to go back to")
     args = model.engine_args if model.previous_engine_args is None else model.previous_engine_args
-    return moved(model, model.previous, args)
+    return moved(model, model.previous, args, gpus=model.previous_gpus, fit_check=fit_check)
 
 
 def without_fallback(models: Iterable[Model], gone: str) -> list[Model]:

@@ -11,6 +11,8 @@ class Traits(msgspec.Struct, frozen=True):
     context_length: int | None = None
     tokenizer: str | None = None
     chat_template: str | None = None
+    cache_values: int | None = None
+    """Numbers that an engine keeps of each token of the context, over all layers: the keys and values of attention."""
 
 
 _IN_WORDS = {"architecture": "architecture", "quantisation": "quantisation", "context_length": "context length"}

@@ -19,7 +19,8 @@ from llmgwd.domain.processes import ProcessKind, ProcessRecords
 from llmgwd.engines import probe
 from llmgwd.engines.adapters import adapter_words
 from llmgwd.engines.gpus import Gpus, unreleased
-from llmgwd.engines.ports import free_port, is_taken
+from llmgwd.engines.placement import Placement
+from llmgwd.engines.ports import free_port, is_taken, was_taken_before
 from llmgwd.engines.pulse import until_hung
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
 from llmgwd.engines.restarts import CRASH_LOOP_FAILURES, failures_in_a_row, pause_s
@@ -52,6 +53,7 @@ class Fleet:
         state: Path,
         tasks: anyio.abc.TaskGroup,
         records: ProcessRecords,
+        placement: Placement,
         changed: Callable[[], None],
         heard_at: Callable[[str], float],
         gpus: Gpus | None = None,
@@ -60,6 +62,7 @@ class Fleet:
         self._logs = state / "logs"
         self._tasks = tasks
         self._records = records
+        self.placement = placement
         self._changed = changed
         self._heard_at = heard_at
         self._gpus = gpus
@@ -107,6 +110,7 @@ class Fleet:
             is_canarys = replica.owner.endswith(CANARY_SUFFIX)
             if replica.was_ready and not is_canarys and await self._still_owns_port(replica):
                 replica.state = ReplicaState.READY
+            await self.placement.adopt(replica)
             log.info("replica found running id=%s pid=%d state=%s", replica.id, found.pid, replica.state)
             self._replicas[replica.id] = replica
         return self.all()
@@ -159,6 +163,7 @@ class Fleet:
         if replica.process is not None:
             raise LlmgwError("not_ended", f"{replica.id} does not end: pid {replica.pid}", hint=_see(replica))
         self._replicas.pop(replica.id, None)
+        self.placement.release(replica)
         self._set(replica, ReplicaState.STOPPED)
 
     async def stop_all(self) -> None:
@@ -239,12 +244,15 @@ class Fleet:
         self._set(replica, ReplicaState.CRASH_LOOP if is_loop else ReplicaState.FAILED)
         await self._end(replica)
         if not replica.keep_trying:
+            if replica.process is None:
+                self.placement.release(replica)
             replica.failure = error
             self._announce()
 
     async def _bring_up(self, replica: Replica) -> None:
         """Starts the process, unless it runs, and waits for its first answer. Raises LlmgwError."""
         if replica.process is None:
+            await self.placement.place(replica, insists=replica.keep_trying)
             self._spawn(replica)
         await self._until_ready(replica)
 
@@ -260,11 +268,13 @@ class Fleet:
             "port": str(replica.port),
             "replica": replica.id,
             "revision": spec.origin.revision or "",
+            "gpus": str(max(1, len(replica.gpus))),
         }
         adapters = adapter_words(spec.engine, spec.served_name, spec.adapters)
         argv = command(spec.engine, spec.engine_args, values, adapters)
         try:
-            replica.process = process.spawn(argv, replica.log, self._mark(replica.id), spec.engine.env)
+            env = {**spec.engine.env, **self.placement.env(replica)}
+            replica.process = process.spawn(argv, replica.log, self._mark(replica.id), env)
         except OSError as error:
             raise LlmgwError("engine_missing", f"{argv[0]} cannot be started: {error.strerror}") from error
         self._write_down(replica)
@@ -277,8 +287,9 @@ class Fleet:
                 await self._until_healthy(replica, engine)
                 await probe.complete(engine, spec.served_name, 1, FIRST_ANSWER_TIMEOUT_S)
             self._check_alive(replica)
-            if not await self._still_owns_port(replica):
+            if not await self._still_owns_port(replica) or await self._is_strangers(replica):
                 raise LlmgwError("port_taken", f"something else answers at {replica.address}", hint=_see(replica))
+            await self.placement.note(replica)
             replica.detail, replica.said = "", ()
             replica.keep_trying = replica.was_ready = True
             self._write_down(replica)
@@ -297,6 +308,12 @@ class Fleet:
         # Some engines are no more than a client of what really listens: a container's, for one.
         did, replica.owns_port = replica.owns_port, listens is True
         return listens is not False or not did
+
+    async def _is_strangers(self, replica: Replica) -> bool:
+        """Whether somebody had the port by the time its process was started, and answers in its place."""
+        if replica.owns_port or replica.pid is None:
+            return False
+        return await anyio.to_thread.run_sync(was_taken_before, replica.pid, replica.port)
 
     async def _until_healthy(self, replica: Replica, engine: httpx2.AsyncClient) -> None:
         while not await probe.is_healthy(engine, replica.spec.engine.health):

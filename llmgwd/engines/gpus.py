@@ -6,43 +6,16 @@ Optional: without the package nvidia-ml-py (`llmgw[gpu]`) or a driver there are 
 import importlib
 import logging
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
+
+from llmgwd.domain.gpus import Gpu, GpuProcess
 
 log = logging.getLogger(__name__)
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The variable by which CUDA is told which GPUs there are."""
 SLACK = 0.1
 """Of what was held: as much may still be in use when it counts as given back. The driver keeps some, and rounds."""
-
-
-class GpuProcess(NamedTuple):
-    """A process on a GPU. `pid` is as the driver knows it: on the host, where this runs in a container of its own."""
-
-    pid: int
-    used_bytes: int | None
-    """None where the driver does not tell."""
-
-
-class Gpu(NamedTuple):
-    """One GPU at one moment."""
-
-    number: int
-    """Its index on this machine now, as the driver counts; `uuid` stays its own."""
-    uuid: str
-    name: str
-    total_bytes: int
-    free_bytes: int
-    busy_percent: int | None
-    """None where the driver does not tell."""
-    processes: tuple[GpuProcess, ...]
-
-    def held_by(self, pids: Collection[int]) -> int:
-        """Bytes that those processes are known to use."""
-        return sum(each.used_bytes or 0 for each in self.processes if each.pid in pids)
-
-    @property
-    def unexplained_bytes(self) -> int:
-        """In use, by no process that the driver lists."""
-        return self.total_bytes - self.free_bytes - sum(each.used_bytes or 0 for each in self.processes)
 
 
 class Gpus:
@@ -72,8 +45,11 @@ class Gpus:
         use = self._if_told("nvmlDeviceGetUtilizationRates", handle)
         # An engine that computes by Vulkan is listed under graphics, and one that does both under both.
         listed = {
-            each.pid: GpuProcess(each.pid, each.usedGpuMemory)
-            for kind in ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetComputeRunningProcesses")
+            each.pid: GpuProcess(each.pid, each.usedGpuMemory, computes)
+            for kind, computes in (
+                ("nvmlDeviceGetGraphicsRunningProcesses", False),
+                ("nvmlDeviceGetComputeRunningProcesses", True),
+            )
             for each in self._if_told(kind, handle) or ()
         }
         return Gpu(
@@ -127,3 +103,16 @@ def unreleased(before: Sequence[Gpu], now: Sequence[Gpu], pids: Collection[int])
         elif held and more > SLACK * held:
             left[gpu.number] = min(more, held)
     return left
+
+
+def visible(gpus: Sequence[Gpu], wanted: str | None) -> tuple[Gpu, ...]:
+    """Those that CUDA_VISIBLE_DEVICES names, by UUID, its beginning, or number in the order of the PCI bus."""
+    if wanted is None:
+        return tuple(gpus)
+    found: list[Gpu] = []
+    for word in filter(None, (each.strip() for each in wanted.split(","))):
+        named = [gpu for gpu in gpus if (gpu.number == int(word) if word.isdigit() else gpu.uuid.startswith(word))]
+        if not named:
+            break  # as CUDA does: what comes after one that is not there does not count
+        found += [gpu for gpu in named if gpu not in found]
+    return tuple(found)

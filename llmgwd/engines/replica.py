@@ -13,6 +13,7 @@ import msgspec
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord
+from llmgwd.domain.room import Needs
 from llmgwd.engines.adapters import AdapterOnDisk, adapter_words
 from llmgwd.engines.templates import Engine, fitting, slots
 from llmgwd.process import Process
@@ -32,6 +33,10 @@ class ReplicaSpec:
     engine: Engine
     engine_args: tuple[str, ...]
     projector: Path | None = None
+    gpus: int = 0
+    """How many it is to have to itself."""
+    fit_check: bool = True
+    """Whether it is started only where it fits."""
     lost_env: str = ""
     """Digest of the engine's environment, where that is not known: no engine of the configuration has it any more."""
     adapters: tuple[AdapterOnDisk, ...] = ()
@@ -51,7 +56,17 @@ class ReplicaSpec:
         # Not the template itself: one that has learned to name a projector starts the same for weights without.
         argv = fitting(self.engine.argv, has_projector=self.projector is not None)
         adapters = adapter_words(self.engine, self.served_name, self.adapters)
-        return self.served_name, self.origin, self.path, self.projector, argv, env, adapters, self.engine_args
+        return (
+            self.served_name,
+            self.origin,
+            self.path,
+            self.projector,
+            argv,
+            env,
+            adapters,
+            self.engine_args,
+            self.gpus,
+        )
 
 
 @dataclass
@@ -77,6 +92,10 @@ class Replica:
     """The last lines of its log when it last failed, until it is ready again."""
     failures: int = 0
     """In a row."""
+    needs: Needs | None = None
+    """What it was given of memory, or took of it once it answered; None before."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of those it was given."""
     failure: LlmgwError | None = None
     """Why its first start came to nothing."""
     process: Process | None = None
@@ -106,6 +125,8 @@ class _About(msgspec.Struct, frozen=True):
     log: Path
     was_ready: bool
     owns_port: bool
+    needs: Needs | None = None
+    gpus: tuple[str, ...] = ()
     env: str = ""
     """Digest of the engine's environment, which may hold secrets and is not written."""
 
@@ -135,6 +156,8 @@ def written(replica: Replica) -> ProcessRecord:
         log=replica.log,
         was_ready=replica.was_ready,
         owns_port=replica.owns_port,
+        needs=replica.needs,
+        gpus=replica.gpus,
         env=spec.lost_env or digest(spec.engine.env),
     )
     return ProcessRecord(replica.id, ProcessKind.REPLICA, replica.process.pid, replica.process.identity, _encode(about))
@@ -153,4 +176,5 @@ def read(record: ProcessRecord, engines: Iterable[Engine]) -> Replica | None:
         spec = replace(about.spec, engine=msgspec.structs.replace(about.spec.engine, env=env))
     replica = Replica(record.id, about.owner, spec, about.host, about.port, about.log)
     replica.was_ready, replica.owns_port = about.was_ready, about.owns_port
+    replica.needs, replica.gpus = about.needs, about.gpus
     return replica

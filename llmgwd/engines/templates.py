@@ -2,7 +2,8 @@
 
 In `argv` these stand for what they say: `{path}` the weights file (a set's first shard) or folder, `{projector}` the
 file that lets a GGUF model see, `{name}` the name the engine answers to, `{host}`, `{port}`, `{replica}` the replica's
-id, `{revision}` the weights' revision. `{{` and `}}` are braces. No shell is involved.
+id, `{revision}` the weights' revision, `{gpus}` how many GPUs it is given and at least 1. `{{` and `}}` are braces. No
+shell is involved.
 
 For weights without a projector, the argument that names it is left out with the option in front of it.
 """
@@ -16,7 +17,7 @@ import msgspec
 from llmgwd.domain.adapters import AdapterFormat
 from llmgwd.domain.errors import unusable
 
-FIELDS = ("path", "projector", "name", "host", "port", "replica", "revision")
+FIELDS = ("path", "projector", "name", "host", "port", "replica", "revision", "gpus")
 
 
 class AdapterTemplate(msgspec.Struct, frozen=True):
@@ -49,6 +50,8 @@ class Engine(msgspec.Struct, frozen=True):
     """How long it may take to answer that."""
     adapters: AdapterTemplate | None = None
     """None: it takes none."""
+    gpus: int = 0
+    """GPUs that a replica takes where its model does not say."""
 
 
 PRESETS: dict[str, Engine] = {

@@ -11,6 +11,7 @@ from llmgwd.domain.differences import what_changed
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
 from llmgwd.jobs.clean_up import kept_now
+from llmgwd.jobs.room import check_before_fetch
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
 from llmgwd.protocol.states import JobKind
@@ -55,7 +56,8 @@ async def repository(run: Run) -> str:
     found = await run.in_thread(partial(snapshot, run, repo, request.weights.revision))
     chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, run, found, request.weights, model)))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
-    run.note(snapshot=chosen, origin=origin_of(chosen))
+    # What it says of itself is noted with it, as far as it was looked for.
+    run.note(snapshot=chosen, origin=run.job.origin or origin_of(chosen))
     return detail
 
 
@@ -115,13 +117,14 @@ def what_is_served(origin: Origin) -> tuple[tuple[str, ...], str | None]:
 
 
 async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
-    """The step's detail. Raises as `_check_worthwhile`."""
+    """The step's detail; notes what the weights say of themselves. Raises as `_check_worthwhile`."""
     services, coming = run.services, origin_of(chosen)
     served = await _with_contents(run, model.origin)
     _check_worthwhile(run, model, served, coming)
     look = partial(coming_traits, services.hub, services.library.layout, chosen, chosen.files, run.cancel_flag)
     traits = await run.in_thread(partial(abandonable, look, run.cancel_flag))
-    changed = what_changed(served, msgspec.structs.replace(coming, traits=traits))
+    run.note(origin=msgspec.structs.replace(coming, traits=traits))
+    changed = what_changed(served, run.origin)
     return f"{chosen.repo} at {coming.short}: {changed}"
 
 
@@ -159,6 +162,7 @@ async def _with_contents(run: Run, origin: Origin) -> Origin:
 async def weights(run: Run) -> str:
     """Downloads the chosen files, unless they are on disk; what an interrupted fetch left is gone on with."""
     chosen = run.job.snapshot
+    await check_before_fetch(run, asked(run))
     if chosen is None:
         return Skipped("local weights")
     needed = run.services.library.needed_bytes(chosen.files)

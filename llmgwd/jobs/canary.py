@@ -5,6 +5,7 @@ import msgspec
 from llmgwd.domain.canary import Canary, CanaryEvent, after
 from llmgwd.domain.catalog import Model, candidate
 from llmgwd.domain.errors import LlmgwError
+from llmgwd.domain.files import size_words
 from llmgwd.domain.plan import Plan, Progress
 from llmgwd.engines import probe
 from llmgwd.engines.replica import Replica
@@ -23,7 +24,7 @@ async def catalog(run: Run) -> str:
     """Adds NAME-canary beside the model."""
     request = _request(run)
     store, services = run.services.store, run.services
-    row = candidate(run.model, run.origin, request.engine_args)
+    row = candidate(run.model, run.origin, request.engine_args, gpus=request.gpus, fit_check=request.fit_check)
     if not run.job.written:
         model = run.model
         with run.writing(written=True):
@@ -64,7 +65,13 @@ async def placement(run: Run) -> str:
     started = run.services.now()
     replica = await _ensure_replica(run)
     seconds = (run.services.now() - started).total_seconds()
-    return f"{replica.id} ready at {replica.address} in {seconds:.1f} s"
+    return f"{replica.id} ready at {replica.address} in {seconds:.1f} s{_taken(replica)}"
+
+
+def _taken(replica: Replica) -> str:
+    memory = f"takes {size_words(replica.needs.host_bytes)}" if replica.needs else ""
+    gpus = f"has {', '.join(replica.gpus)} to itself" if replica.gpus else ""
+    return "".join(f", {each}" for each in (memory, gpus) if each)
 
 
 async def _ensure_replica(run: Run) -> Replica:

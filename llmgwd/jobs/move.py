@@ -3,12 +3,14 @@
 import msgspec
 
 from llmgwd.domain.catalog import Model, moved, moved_back
-from llmgwd.jobs.acquire import checksums, repository, weights
+from llmgwd.jobs.acquire import asked, checksums, repository, weights
+from llmgwd.jobs.room import check_row
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.succeed import start_missing, stop_old
 from llmgwd.jobs.take_out import retire
+from llmgwd.protocol.messages import Rollback
 from llmgwd.protocol.states import EventKind, JobKind
 from llmgwd.protocol.views import EventView
 
@@ -16,15 +18,19 @@ from llmgwd.protocol.views import EventView
 async def catalog_update(run: Run) -> str:
     """Moves the model's row to the new weights."""
     if not run.job.written:
-        _put(run, moved(run.model, run.origin, run.model.engine_args), EventKind.MODEL_UPDATED)
+        request = asked(run)
+        new = moved(run.model, run.origin, run.model.engine_args, fit_check=request.fit_check)
+        _put(run, new, EventKind.MODEL_UPDATED)
     return _moved_words(run)
 
 
 async def catalog_rollback(run: Run) -> str:
     """Moves the model's row back to its previous weights."""
     if not run.job.written:
-        back = moved_back(run.model)
-        run.services.spec(back)  # Raises when those weights are not on disk, before anything has moved.
+        request = msgspec.msgpack.decode(run.job.args, type=Rollback)
+        back = moved_back(run.model, fit_check=request.fit_check)
+        # Raises when those weights are not on disk, before anything has moved.
+        await check_row(run, back, run.services.spec(back).path)
         _put(run, back, EventKind.MODEL_ROLLED_BACK)
     return _moved_words(run)
 
@@ -45,12 +51,12 @@ def _moved_words(run: Run) -> str:
 
 async def replicas(run: Run) -> str:
     """Starts replicas on the new weights, then drains and ends the old ones."""
-    started = await start_missing(run)
+    started, stopped = await start_missing(run)
     if not run.job.committed:
         with run.writing(committed=True):
             if run.job.kind is JobKind.ROLLBACK:
                 _remember_left(run)
-    return f"started {started}, stopped {await stop_old(run)} old"
+    return f"started {started}, stopped {stopped + await stop_old(run)} old"
 
 
 def _remember_left(run: Run) -> None:
@@ -78,6 +84,21 @@ async def undo(run: Run, why: str) -> None:
             event = _put_back(services, old, why)
         services.announce(event)
     await retire(services, run.new)
+    _bring_back(run, old)
+
+
+def _bring_back(run: Run, old: Model) -> None:
+    """Starts again those of the old replicas that had ended to make room for the new."""
+    services = run.services
+    missing = old.replicas - sum(not replica.is_leaving for replica in services.fleet.of(old.name))
+    if missing <= 0:
+        return
+    spec = services.spec(old)
+    ids = tuple(services.fleet.new_id(spec) for _ in range(missing))
+    # Before they run: undone once more, the job would take them for its own new ones.
+    run.save(msgspec.structs.replace(run.job, replaced=(*run.job.replaced, *ids)))
+    for replica in ids:
+        services.fleet.start(spec, keep_trying=True, replica_id=replica)
 
 
 def _put_back(services: Services, old: Model, why: str) -> EventView:

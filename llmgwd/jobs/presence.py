@@ -4,6 +4,7 @@ from llmgwd.domain.catalog import Model, without_fallback
 from llmgwd.domain.names import check_new_name, fallbacks_of, names
 from llmgwd.jobs.acquire import asked
 from llmgwd.jobs.adapters import checksums, repository, weights
+from llmgwd.jobs.room import gpus_of
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.services import Services
@@ -33,6 +34,8 @@ async def catalog_add(run: Run) -> str:
             fallbacks=fallbacks_of(request.name, request.aliases, request.fallbacks, others),
             description=request.description,
             adapters=run.job.adapters,
+            gpus=gpus_of(run, request),
+            fit_check=request.fit_check,
         )
         with run.writing(written=True):
             services.store.models.put(row)
@@ -77,6 +80,7 @@ def forget(services: Services, model: Model, *, by: str, why: str = "") -> list[
     """Takes a model out of the catalog and of the others' fallbacks; to be called in a transaction."""
     store = services.store
     store.models.delete(model.name)
+    store.footprints.forget(model.name)
     events = [services.log_event(by, EventKind.MODEL_REMOVED, model.name, before=model.origin.short, why=why)]
     for other in without_fallback(store.models.all(), model.name):
         store.models.put(other)

@@ -87,6 +87,8 @@ class Services:
             engine_args=model.engine_args,
             projector=self.projector_path(model.origin),
             adapters=tuple(AdapterOnDisk(each.name, self.weights_path(each.origin)) for each in adapters),
+            gpus=model.gpus,
+            fit_check=model.fit_check,
         )
 
     def _adapters_of(self, model: Model) -> tuple[Adapter, ...]:

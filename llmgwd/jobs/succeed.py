@@ -2,6 +2,7 @@
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.replica import Replica
+from llmgwd.jobs.room import make_room
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.take_out import retire
 from llmgwd.protocol.states import ReplicaState
@@ -10,18 +11,20 @@ TAKE_OVER_WITHIN_S = 60.0
 """How long a replica that was ready before may take to be so again."""
 
 
-async def start_missing(run: Run) -> int:
-    """Brings the new replicas to as many as the model wants, all of them ready; returns how many were started.
+async def start_missing(run: Run) -> tuple[int, int]:
+    """Brings the new replicas to as many as the model wants, all of them ready, while the old serve on.
 
-    Raises LlmgwError when one does not become ready; the old ones serve on.
+    Where there is no room for both, an old one ends before each new one, as long as another serves. Returns how many
+    were started and how many old ones ended. Raises LlmgwError when one does not become ready.
     """
     for replica in run.new:
         await _wait_ready(run, replica)
-    started = 0
+    started = stopped = 0
     while len(run.new) < run.model.replicas:
+        stopped += await make_room(run)
         await _start_one(run)
         started += 1
-    return started
+    return started, stopped
 
 
 async def replace_in_turn(run: Run) -> tuple[int, int]:
@@ -43,6 +46,7 @@ async def replace_in_turn(run: Run) -> tuple[int, int]:
             stopped += len(surplus)
         if len(run.new) >= wanted:
             return started, stopped
+        stopped += await make_room(run)
         await _start_one(run)
         started += 1
 

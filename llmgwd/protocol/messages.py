@@ -84,6 +84,10 @@ class AddModel(msgspec.Struct, frozen=True, tag=True):
     fallbacks: tuple[str, ...] = ()
     """Names of other models, in the order in which they are asked when it cannot answer."""
     adapters: tuple[AdapterChoice, ...] = ()
+    gpus: int | None = None
+    """That each replica has to itself; null: as its engine says."""
+    fit_check: bool = True
+    """Whether it is started only where it fits."""
 
 
 class RemoveModel(msgspec.Struct, frozen=True, tag=True):
@@ -109,6 +113,10 @@ class StartCanary(msgspec.Struct, frozen=True, tag=True):
     on_deadline: OnDeadline = OnDeadline.HOLD
     limits: dict[str, float | None] = {}
     """Over the configuration's; null: not judged."""
+    gpus: int | None = None
+    """In place of the model's number."""
+    fit_check: bool = True
+    """Whether it is started only where it fits."""
     ignore_load: bool = False
     """Whether its times count for promotion though its engine was idle while stable's was full."""
 
@@ -159,12 +167,16 @@ class Update(msgspec.Struct, frozen=True, tag=True):
 
     name: str
     weights: WeightsChoice = WeightsChoice()
+    fit_check: bool = True
+    """Whether its replicas are started only where they fit."""
 
 
 class Rollback(msgspec.Struct, frozen=True, tag=True):
     """Answered by `Started`."""
 
     name: str
+    fit_check: bool = True
+    """Whether its replicas are started only where they fit."""
 
 
 class ListCanaries(msgspec.Struct, frozen=True, tag=True):

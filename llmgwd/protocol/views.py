@@ -73,6 +73,15 @@ class ReplicaView(msgspec.Struct, frozen=True):
     """In a row; 0 again once it has served for a while."""
     last_lines: tuple[str, ...] = ()
     """Of its log when it last failed, until it is ready again."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of those that it has to itself."""
+    memory_bytes: int | None = None
+    """Of the host, with the weights that it maps and may share; by estimate until it was ready."""
+    own_memory_bytes: int | None = None
+    """What of it would be free without it."""
+    gpu_memory_bytes: int | None = None
+    """On each of its GPUs."""
+    memory_measured: bool = False
 
 
 class AdapterView(msgspec.Struct, frozen=True):
@@ -104,6 +113,10 @@ class ModelView(msgspec.Struct, frozen=True):
     changes: str = ""
     """In what its weights differ from its previous ones; empty when that is not known."""
     adapters: tuple[AdapterView, ...] = ()
+    gpus: int = 0
+    """That each replica has to itself."""
+    fit_check: bool = True
+    """Whether its replicas are started only where they fit."""
 
 
 class ArmView(msgspec.Struct, frozen=True):

@@ -48,6 +48,12 @@ MIGRATIONS: tuple[str, ...] = (
         reports INTEGER NOT NULL DEFAULT 0
     );
     """,
+    """
+    CREATE TABLE footprints (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, model TEXT NOT NULL, runs TEXT NOT NULL, weights_bytes INTEGER NOT NULL,
+        record TEXT NOT NULL, UNIQUE (model, runs, weights_bytes)
+    );
+    """,
 )
 
 _PRIMARY = 0xFF

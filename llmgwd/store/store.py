@@ -7,6 +7,7 @@ from pathlib import Path
 from llmgwd.store.canaries import Canaries
 from llmgwd.store.database import open_database, transaction
 from llmgwd.store.events import Events
+from llmgwd.store.footprints import Footprints
 from llmgwd.store.jobs import Jobs
 from llmgwd.store.models import Models
 from llmgwd.store.processes import Processes
@@ -25,6 +26,7 @@ class Store:
         self.jobs = Jobs(self._connection)
         self.events = Events(self._connection)
         self.processes = Processes(self._connection)
+        self.footprints = Footprints(self._connection)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -25,12 +25,14 @@ def read_traits(files: Iterable[RepoFile], content: Callable[[RepoFile], bytes])
     template = [by_path[path].content_id for path in TEMPLATES if path in by_path] or inline
     tokens = sorted((path, file.content_id) for path, file in by_path.items() if _is_vocabulary(path))
     text = config.get("text_config")
+    text = text if isinstance(text, dict) else {}
     return Traits(
         architecture=_word(config.get("model_type")),
         quantisation=_quantisation(config),
-        context_length=_context_length(config) or _context_length(text if isinstance(text, dict) else {}),
+        context_length=_context_length(config) or _context_length(text),
         tokenizer=_hash_of([tokens, tokenizer]),
         chat_template=_hash_of(template),
+        cache_values=_cache_values(config | text),
     )
 
 
@@ -50,6 +52,23 @@ def _quantisation(config: dict[str, Any]) -> str | None:
 def _context_length(config: dict[str, Any]) -> int | None:
     found = config.get("max_position_embeddings")
     return found if isinstance(found, int) else None
+
+
+def _cache_values(config: dict[str, Any]) -> int | None:
+    """Of all layers alike; a model with latent attention keeps one vector for keys and values (kv_lora_rank)."""
+
+    def number(key: str) -> int | None:
+        found = config.get(key)
+        return found if isinstance(found, int) and found > 0 else None
+
+    layers, heads, width = number("num_hidden_layers"), number("num_attention_heads"), number("hidden_size")
+    if layers is None:
+        return None
+    if latent := number("kv_lora_rank"):
+        return layers * (latent + (number("qk_rope_head_dim") or 0))
+    kept = number("num_key_value_heads") or heads
+    length = number("head_dim") or (width // heads if width and heads else None)
+    return layers * kept * 2 * length if kept and length else None
 
 
 def _mapping(data: bytes) -> dict[str, Any]:

@@ -17,6 +17,7 @@ Read = Callable[[int], bytes]
 
 _MAGIC, _VERSIONS = b"GGUF", (2, 3)
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_WHOLE = frozenset("BbHhIiQq")
 _TEXT, _ARRAY = 8, 9
 
 # general.file_type, as llama.cpp numbers it.
@@ -56,7 +57,12 @@ FILE_TYPES = {
     38: "MXFP4_MOE",
 }
 
-Value = int | float | bool | bytes
+_HEADS = ("attention.head_count", "embedding_length")
+
+LONGEST_LIST = 1024
+"""Whole numbers of an array that are kept as they are: one a layer, where layers differ."""
+
+Value = int | float | bool | bytes | tuple[int, ...]
 
 
 def read_traits(read: Read) -> Traits | None:
@@ -73,15 +79,17 @@ class _Metadata:
         self._left = LONGEST_BYTES
 
     def entries(self) -> dict[str, Value]:
-        """By key; an array as the hash of its bytes. Raises ValueError."""
+        """By key; an array as the hash of its bytes, but for short lists of whole numbers. Raises ValueError."""
         if self._take(4) != _MAGIC or self._number("I") not in _VERSIONS:
             raise ValueError("no GGUF of a known version")
         self._number("Q")  # of tensors
         return dict(self._entry() for _ in range(int(self._number("Q"))))
 
     def _entry(self) -> tuple[str, Value]:
-        key = self._text().decode("utf-8", "replace")
-        return key, self._value(int(self._number("I")))
+        key, kind = self._text().decode("utf-8", "replace"), int(self._number("I"))
+        # What is compared by hash stays so: hashes of an earlier version are still compared with.
+        is_listed = kind == _ARRAY and not key.startswith("tokenizer.")
+        return key, self._list() if is_listed else self._value(kind)
 
     def _value(self, kind: int) -> Value:
         if kind == _TEXT:
@@ -92,8 +100,16 @@ class _Metadata:
             return self._number(_SCALARS[kind])
         raise ValueError(f"no kind {kind}")
 
-    def _array_hash(self) -> bytes:
+    def _list(self) -> Value:
         kind, count = int(self._number("I")), int(self._number("Q"))
+        if count > LONGEST_LIST or _SCALARS.get(kind) not in _WHOLE:
+            return self._hash_of(kind, count)
+        return tuple(int(self._number(_SCALARS[kind])) for _ in range(count))
+
+    def _array_hash(self) -> bytes:
+        return self._hash_of(int(self._number("I")), int(self._number("Q")))
+
+    def _hash_of(self, kind: int, count: int) -> bytes:
         if kind == _ARRAY:
             raise ValueError("arrays of arrays")  # llama.cpp has none either, and a few MB nest deeper than any stack
         digest = hashlib.sha256(b"%d %d" % (kind, count))
@@ -134,7 +150,23 @@ def _traits(entries: dict[str, Value]) -> Traits:
         context_length=context if isinstance(context, int) else None,
         tokenizer=_hash_of(vocabulary),
         chat_template=_hash_of(templates),
+        cache_values=_cache_values(entries, name),
     )
+
+
+def _cache_values(entries: dict[str, Value], name: str | None) -> int | None:
+    """As llama.cpp sizes its cache: in each layer, the heads that keep keys and values times the length of both."""
+    layers, heads, width = (entries.get(f"{name}.{key}") for key in ("block_count", *_HEADS))
+    kept = entries.get(f"{name}.attention.head_count_kv", heads)
+    if not isinstance(layers, int):
+        return None
+    by_layer = kept if isinstance(kept, tuple) else (kept,) * layers
+    usual = width // heads if isinstance(width, int) and isinstance(heads, int) and heads else None
+    lengths = [entries.get(f"{name}.attention.{which}_length", usual) for which in ("key", "value")]
+    numbers = [number for number in (*by_layer, *lengths) if isinstance(number, int)]
+    if len(numbers) < len(by_layer) + len(lengths):
+        return None
+    return sum(numbers[: len(by_layer)]) * sum(numbers[len(by_layer) :])
 
 
 def _hash_of(entries: dict[str, Value]) -> str:

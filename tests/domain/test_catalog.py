@@ -50,6 +50,20 @@ def test_moving_keeps_what_was_left_and_moving_back_returns_to_it() -> None:
     assert (back.fallbacks, back.adapters) == (CHAT.fallbacks, CHAT.adapters)
 
 
+def test_gpus_go_with_what_was_asked_for_and_come_back() -> None:
+    one = msgspec.structs.replace(CHAT, gpus=1, fit_check=False)
+    assert candidate(one, NEW, None).gpus == 1
+    there = moved(one, NEW, (), gpus=candidate(one, NEW, None, gpus=4).gpus)
+    assert (there.gpus, moved_back(there).gpus) == (4, 1)
+
+
+def test_who_was_not_to_be_checked_is_checked_with_other_weights() -> None:
+    unchecked = msgspec.structs.replace(CHAT, fit_check=False)
+    assert candidate(unchecked, NEW, None).fit_check
+    assert moved(unchecked, NEW, ()).fit_check
+    assert not moved_back(moved(unchecked, NEW, ()), fit_check=False).fit_check
+
+
 def test_there_is_no_way_back_without_previous_weights() -> None:
     with pytest.raises(LlmgwError, match="no previous weights") as raised:
         moved_back(Model(name="chat", origin=OLD))

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,12 +19,15 @@ from llmgwd.domain.processes import ProcessKind
 from llmgwd.engines import fleet as fleet_module
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.gpus import Gpus
+from llmgwd.engines.placement import Placement
 from llmgwd.engines.replica import Replica, ReplicaSpec
 from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import ReplicaState
 from llmgwd.store.patient import PatientProcesses
 from llmgwd.store.store import Store
+from llmgwd.weights.weigh import weigh
 from tests.engines.test_gpus import GIB, Driver, gpu
+from tests.support.small_machine import SmallMachine
 from tests.support.toy_engine import ARGV, Behaviour
 
 pytestmark = pytest.mark.anyio
@@ -38,6 +42,7 @@ class Bench:
         self.changed = anyio.Event()
         (folder / "logs").mkdir()
         self.store = Store(folder / "llmgw.db")
+        self.machine = SmallMachine()
         self.heard_at = float("-inf")
         self.asked_when_heard = 0
         self.fleet = self.another_fleet()
@@ -45,7 +50,8 @@ class Bench:
     def another_fleet(self, *, tasks: anyio.abc.TaskGroup | None = None, gpus: Gpus | None = None) -> Fleet:
         """One more on the same folder and store, as the next life of a daemon has it."""
         records = PatientProcesses(self.store.processes)
-        return Fleet(self.folder, tasks or self.tasks, records, self._wake, self._heard_at, gpus)
+        placement = Placement(self.machine, weigh, self.store.footprints)
+        return Fleet(self.folder, tasks or self.tasks, records, placement, self._wake, self._heard_at, gpus)
 
     def _heard_at(self, replica: str) -> float:
         self.asked_when_heard += 1
@@ -329,6 +335,24 @@ async def test_one_whose_port_somebody_took_is_restarted_on_another(bench: Bench
         taker.listen()
         await bench.until(replica, ReplicaState.READY)
         assert replica.port != port
+
+
+async def test_a_stranger_that_answers_in_its_place_is_not_taken_for_it(
+    bench: Bench, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came between the look at the port and the engine's start, and the engine never gets to listen."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    async with anyio.create_task_group() as tasks:
+        elsewhere = Bench(folder, tasks)
+        stranger = elsewhere.start(Behaviour())
+        await elsewhere.fleet.ensure_ready(stranger)
+        monkeypatch.setattr("llmgwd.engines.fleet.free_port", lambda *_: stranger.port)
+        monkeypatch.setattr("llmgwd.engines.fleet.is_taken", lambda *_: False)
+        replica = bench.start(Behaviour(), argv=[sys.executable, "-c", "import time; time.sleep(60)", "{port}"])
+        with pytest.raises(LlmgwError, match="something else answers at"):
+            await bench.fleet.ensure_ready(replica)
+        await elsewhere.fleet.stop_all()
+        tasks.cancel_scope.cancel()
 
 
 async def test_one_that_fails_again_and_again_is_in_a_crash_loop_with_growing_pauses_until_it_serves(

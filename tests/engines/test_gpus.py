@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from llmgwd.engines.gpus import Gpu, GpuProcess, Gpus, open_gpus, unreleased
+from llmgwd.domain.gpus import Gpu, GpuProcess
+from llmgwd.engines.gpus import Gpus, open_gpus, unreleased, visible
 
 GIB = 1024**3
 
@@ -77,7 +78,8 @@ def test_what_a_gpu_does_not_tell_is_unknown_and_one_that_is_lost_is_left_out(re
     silent = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetComputeRunningProcesses")
     driver = Driver(gpu(9, (10, None)), gpu(0, index=1), refuses=silent, lost=(1,))
     driver.refusal = getattr(Driver, refusal)
-    assert Gpus(driver).look() == [gpu(9, (10, None), busy=None)]
+    drawing = gpu(9, (10, None), busy=None)._replace(processes=(GpuProcess(10, None, computes=False),))
+    assert Gpus(driver).look() == [drawing]
 
 
 def test_a_driver_that_was_unloaded_has_no_gpus() -> None:
@@ -112,3 +114,11 @@ def test_memory_is_back_when_no_process_is_listed_and_none_is_in_use_by_nobody(
     before: Gpu, now: Gpu, left: dict[int, int]
 ) -> None:
     assert unreleased([before], [now], {10}) == left
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen"),
+    [(None, [0, 1, 2]), ("", []), ("1", [1]), ("2,0", [2, 0]), ("GPU-1", [1]), ("0,9,1", [0]), ("-1", [])],
+)
+def test_the_operators_choice_holds_for_the_engines(wanted: str | None, seen: list[int]) -> None:
+    assert [each.number for each in visible([gpu(0, index=index) for index in range(3)], wanted)] == seen

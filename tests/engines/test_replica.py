@@ -8,6 +8,7 @@ import pytest
 
 from llmgwd import process
 from llmgwd.domain.catalog import Origin
+from llmgwd.domain.room import Needs
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
 from llmgwd.engines.templates import Engine
 
@@ -62,6 +63,21 @@ async def test_a_replica_is_known_again_by_its_projector_and_without_one_from_a_
     earlier = read(msgspec.structs.replace(record, about=msgspec.json.encode(about)), [])
     assert earlier is not None
     assert earlier.spec.runs_like(spec({}))
+
+
+async def test_what_it_was_given_is_known_again_and_so_is_one_of_before_that_was_written(tmp_path: Path) -> None:
+    started = kept(replace(spec({}), gpus=2), tmp_path)
+    started.needs, started.gpus = Needs(7, (("sha256-a", 5),), gpus=2, gpu_bytes=3, measured=True), ("GPU-0", "GPU-1")
+    record = written(started)
+    again = read(record, [])
+    assert again is not None
+    assert (again.needs, again.gpus, again.spec.gpus) == (started.needs, started.gpus, 2)
+    about = msgspec.json.decode(record.about)
+    older = {key: value for key, value in about.items() if key not in ("needs", "gpus")}
+    older["spec"] = {key: value for key, value in about["spec"].items() if key not in ("gpus", "fit_check")}
+    found = read(msgspec.structs.replace(record, about=msgspec.json.encode(older)), [])
+    assert found is not None
+    assert (found.needs, found.gpus, found.spec) == (None, (), spec({}))
 
 
 async def test_one_whose_environment_is_gone_from_the_configuration_runs_like_nothing_that_is_there(

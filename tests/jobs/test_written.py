@@ -85,8 +85,8 @@ def job(services: Services, kind: JobKind) -> Job:
 async def test_a_revision_that_was_left_is_remembered_whatever_becomes_of_its_replicas(
     services: Services, monkeypatch: pytest.MonkeyPatch, kind: JobKind, *, remembered: bool
 ) -> None:
-    async def start_missing(_: Run) -> int:
-        return 1
+    async def start_missing(_: Run) -> tuple[int, int]:
+        return 1, 0
 
     async def stop_old(_: Run) -> int:
         raise LlmgwError("not_ended", "chat-1 does not end")

@@ -178,3 +178,59 @@ def test_reading_the_start_can_be_cancelled(hub: Hub, library: Library, coming: 
     cancelled.set()
     with pytest.raises(Cancelled):
         coming_traits(hub, library.layout, coming, coming.files, cancelled)
+
+
+def llama(path: Path, heads_kept: int | list[int] | None, **lengths: int) -> Path:
+    writer = GGUFWriter(path, arch="llama")
+    writer.add_context_length(4096)
+    writer.add_block_count(4)
+    writer.add_head_count(8)
+    writer.add_embedding_length(512)
+    if heads_kept is not None:
+        writer.add_head_count_kv(heads_kept)
+    if lengths:
+        writer.add_key_length(lengths["key"])
+        writer.add_value_length(lengths["value"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("heads_kept", "lengths", "values"),
+    [
+        pytest.param(2, {}, 4 * 2 * (64 + 64), id="grouped heads"),
+        pytest.param(None, {}, 4 * 8 * (64 + 64), id="every head keeps its own"),
+        pytest.param([2, 0, 2, 0], {}, 4 * (64 + 64), id="layers that differ"),
+        pytest.param(1, {"key": 576, "value": 512}, 4 * (576 + 512), id="lengths of their own"),
+    ],
+)
+def test_what_llama_cpp_keeps_of_a_token(
+    tmp_path: Path, heads_kept: int | list[int] | None, lengths: dict[str, int], values: int
+) -> None:
+    assert in_folder(llama(tmp_path / GGUF, heads_kept, **lengths)).cache_values == values
+
+
+@pytest.mark.parametrize(
+    ("config", "values"),
+    [
+        ({"num_hidden_layers": 4, "num_attention_heads": 8, "hidden_size": 512}, 4 * 8 * 2 * 64),
+        (
+            {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 128},
+            4 * 2 * 2 * 128,
+        ),
+        ({"num_hidden_layers": 4, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "num_key_value_heads": 8}, 4 * 576),
+        ({"text_config": {"num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 128}}, 4 * 2 * 2 * 128),
+        ({"num_hidden_layers": 4}, None),
+        ({"model_type": "odd", "num_hidden_layers": "four"}, None),
+    ],
+    ids=["all-heads", "grouped", "latent", "nested", "no-heads", "odd"],
+)
+def test_what_a_folders_engine_keeps_of_a_token(tmp_path: Path, config: dict[str, Any], values: int | None) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "model.safetensors").write_bytes(b"w")
+    files = [RepoFile(path.name, path.stat().st_size, blob_id="0" * 40) for path in tmp_path.iterdir()]
+    found = traits_in(tmp_path, files)
+    assert found is not None
+    assert found.cache_values == values
