@@ -15,6 +15,7 @@ from llmgw_ctl.options import (
     EngineArgs,
     File,
     Json,
+    KeyFile,
     LocalPath,
     Name,
     NewName,
@@ -22,6 +23,8 @@ from llmgw_ctl.options import (
     Quiet,
     Repo,
     Revision,
+    ServedName,
+    Urls,
     at_least_one,
     weights,
 )
@@ -56,6 +59,9 @@ def add(
     quant: Quant = None,
     path: LocalPath = None,
     allow_unsafe: AllowUnsafe = False,
+    url: Urls = None,
+    served_name: ServedName = None,
+    key_file: KeyFile = None,
     engine: Annotated[str, typer.Option(help="How the weights are served.")] = "llamacpp",
     engine_arg: EngineArgs = None,
     replicas: Annotated[int, typer.Option(help="How many engines run.", callback=at_least_one)] = 1,
@@ -68,11 +74,11 @@ def add(
     json: Json = False,
 ) -> None:
     """Fetch a model and serve it."""
-    if repo is None and path is None:
+    if repo is None and path is None and not url:
         raise typer.BadParameter("weights come from a repository or from this machine; give --repo or --path")
     request = AddModel(
         name=name,
-        weights=weights(repo, revision, file, quant, path, allow_unsafe),
+        weights=weights(repo, revision, file, quant, path, allow_unsafe, url, served_name, key_file),
         engine=engine,
         engine_args=tuple(engine_arg or ()),
         replicas=replicas,
@@ -188,12 +194,16 @@ def update(
     quant: Quant = None,
     path: LocalPath = None,
     allow_unsafe: AllowUnsafe = False,
+    url: Urls = None,
+    served_name: ServedName = None,
+    key_file: KeyFile = None,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Move a model to its newest weights without a canary."""
-    request = Update(name, weights(None, revision, file, quant, path, allow_unsafe))
+    choice = weights(None, revision, file, quant, path, allow_unsafe, url, served_name, key_file)
+    request = Update(name, choice)
     with daemon(ctx) as connection:
         carry_out(connection, request, Manner(json, quiet, detach))
 

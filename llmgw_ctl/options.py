@@ -36,6 +36,17 @@ EngineArgs = Annotated[
     list[str] | None,
     typer.Option("--engine-arg", metavar="ARG", help="An argument for the engine; repeat it for more."),
 ]
+Engine = Annotated[str | None, typer.Option(metavar="ENGINE", help="Another engine than the model's.")]
+Urls = Annotated[
+    list[str] | None,
+    typer.Option("--url", metavar="URL", help="Where somebody else serves it; repeat it for more."),
+]
+ServedName = Annotated[
+    str | None, typer.Option("--served-name", metavar="NAME", help="What it is called at --url, when not NAME.")
+]
+KeyFile = Annotated[
+    str | None, typer.Option("--key-file", metavar="FILE", help="File with the API key that --url asks for.")
+]
 
 
 Share = TypeVar("Share", float, float | None)
@@ -101,14 +112,37 @@ def weights(
     quant: str | None = None,
     path: str | None = None,
     allow_unsafe: bool = False,
+    urls: list[str] | None = None,
+    served_name: str | None = None,
+    key_file: str | None = None,
 ) -> WeightsChoice:
-    """The choice as the daemon takes it, a path made absolute. Raises BadParameter when options exclude each other."""
+    """The choice as the daemon takes it, paths made absolute. Raises BadParameter when options exclude each other."""
+    if urls:
+        clashing = {"--repo": repo, "--revision": revision, "--file": file, "--quant": quant, "--path": path}
+        if given := [option for option, value in clashing.items() if value is not None]:
+            raise typer.BadParameter(f"--url is served by somebody else, who has no use for {', '.join(given)}")
+    elif served_name is not None or key_file is not None:
+        raise typer.BadParameter("--served-name and --key-file say how to ask a --url, and there is none")
     if path is not None:
         clashing = {"--repo": repo, "--revision": revision, "--file": file, "--quant": quant}
         given = [option for option, value in clashing.items() if value is not None]
         if given := [*given, *(["--allow-unsafe"] if allow_unsafe else [])]:
             raise typer.BadParameter(f"--path takes weights from this machine, {', '.join(given)} from a repository")
-        path = str(Path(path).expanduser().absolute())
+        path = _absolute(path)
     if file is not None and quant is not None:
         raise typer.BadParameter("--file and --quant both choose the files; give one of them")
-    return WeightsChoice(repo=repo, revision=revision, file=file, quant=quant, path=path, allow_unsafe=allow_unsafe)
+    return WeightsChoice(
+        repo=repo,
+        revision=revision,
+        file=file,
+        quant=quant,
+        path=path,
+        allow_unsafe=allow_unsafe,
+        urls=tuple(urls or ()),
+        served_name=served_name,
+        key_file=None if key_file is None else _absolute(key_file),
+    )
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())

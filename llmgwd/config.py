@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from llmgwd.domain.errors import LlmgwError, unusable
-from llmgwd.protocol.states import EventKind
+from llmgwd.protocol.states import EventKind, WeightsFormat
 from llmgwd.verdict.limits import LimitError, complete
 
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -101,6 +101,13 @@ class EngineSettings(Section, frozen=True):
     """Requests that it decodes at once."""
     probe_every: Seconds = Seconds(30)
     probe_timeout: Seconds = Seconds(60)
+    weights: WeightsFormat = WeightsFormat.ANY
+    own_name: str = "{name}"
+    """The model name that it has to be asked for."""
+    lists_itself: bool = False
+    """Whether its `/v1/models` lists that name."""
+    first_answer: Seconds = Seconds(120)
+    stop_grace: Seconds = Seconds(10)
 
 
 class ScalingSettings(Section, frozen=True):
@@ -112,7 +119,11 @@ class ScalingSettings(Section, frozen=True):
 
 class DeclaredModel(Section, frozen=True):
     name: str
-    path: Path
+    path: Path | None = None
+    urls: tuple[str, ...] = ()
+    """Of what others run, with engine `external`."""
+    served_name: str | None = None
+    key_file: Path | None = None
     engine: str = "llamacpp"
     engine_args: tuple[str, ...] = ()
     scaling: ScalingSettings = ScalingSettings()
@@ -245,6 +256,8 @@ def _check(settings: Settings) -> None:
     for name, engine in settings.engines.items():
         positive[f"engines.{name}.probe_every"] = engine.probe_every
         positive[f"engines.{name}.probe_timeout"] = engine.probe_timeout
+        positive[f"engines.{name}.first_answer"] = engine.first_answer
+        positive[f"engines.{name}.stop_grace"] = engine.stop_grace
     for index, model in enumerate(settings.models):
         positive[f"models[{index}].scaling.min"] = model.scaling.min
         if model.scaling.max != model.scaling.min:
@@ -253,8 +266,11 @@ def _check(settings: Settings) -> None:
                 f"models[{index}].scaling.max is {model.scaling.max}: expected {model.scaling.min}, the same as min; "
                 "a number of replicas that follows the load is not supported",
             )
-        if not model.path.is_absolute():
-            raise unusable("bad_config", f"models[{index}].path is {str(model.path)!r}: expected an absolute path")
+        if model.path is None and not model.urls:
+            raise unusable("bad_config", f"models[{index}].path is missing")
+        for key, path in (("path", model.path), ("key_file", model.key_file)):
+            if path is not None and not path.is_absolute():
+                raise unusable("bad_config", f"models[{index}].{key} is {str(path)!r}: expected an absolute path")
     for where, number in positive.items():
         if not 0 < number < math.inf:
             raise unusable("bad_config", f"{where} is {number:g}: expected more than 0")
@@ -285,6 +301,12 @@ def _check(settings: Settings) -> None:
     for name, engine in settings.engines.items():
         if not engine.argv:
             raise unusable("bad_config", f"engines.{name}.argv is empty: expected the program and its arguments")
+        if not engine.own_name or "{" in engine.own_name.replace("{name}", ""):
+            raise unusable(
+                "bad_config", f"engines.{name}.own_name is {engine.own_name!r}: expected a name, or {{name}}"
+            )
+        if engine.weights is WeightsFormat.NONE:
+            raise unusable("bad_config", f"engines.{name}.weights is none: expected gguf, folder or any")
         if engine.slots is not None and engine.slots < 1:
             raise unusable("bad_config", f"engines.{name}.slots is {engine.slots}: expected 1 or more")
         for key, value in engine.env.items():

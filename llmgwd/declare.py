@@ -5,13 +5,16 @@ from collections.abc import Mapping
 
 import anyio.abc
 
-from llmgwd.config import Settings
+from llmgwd.config import DeclaredModel, Settings
 from llmgwd.domain.catalog import Model, Origin, check_new_name, names
 from llmgwd.domain.errors import LlmgwError, unusable
-from llmgwd.engines.templates import PRESETS, Engine, check_argv, find_engine
+from llmgwd.engines.presets import EXTERNAL, PRESETS
+from llmgwd.engines.templates import Engine, check_argv, find_engine
+from llmgwd.jobs.choices import check_choice, check_fits
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import retire
 from llmgwd.jobs.upkeep import ensure_served
+from llmgwd.protocol.messages import WeightsChoice
 from llmgwd.protocol.states import EventKind
 from llmgwd.weights.local import find_local
 
@@ -33,6 +36,8 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
     engines = dict(PRESETS)
     for name, engine in settings.engines.items():
         check_argv(f"engines.{name}.argv", engine.argv)
+        if name == EXTERNAL:
+            raise unusable("bad_config", f"engines.{name} is taken: it stands for what others run")
         engines[name] = Engine(
             argv=engine.argv,
             health=engine.health,
@@ -41,6 +46,11 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
             slots=engine.slots,
             probe_every_s=float(engine.probe_every),
             probe_timeout_s=float(engine.probe_timeout),
+            weights=engine.weights,
+            own_name=engine.own_name,
+            lists_itself=engine.lists_itself,
+            first_answer_s=float(engine.first_answer),
+            stop_grace_s=float(engine.stop_grace),
         )
     return engines
 
@@ -51,19 +61,16 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
     for index, entry in enumerate(settings.models):
         try:
             check_new_name(entry.name, entry.aliases, names([*others, *models]))
-            find_engine(entry.engine, engines)
-            if not entry.path.exists():
-                raise unusable("no_weights", f"path is {str(entry.path)!r}: there is no such file or folder")
-            weights = find_local(entry.path.absolute())
+            origin = _origin(entry, engines)
         except LlmgwError as error:
             raise unusable("bad_config", f"models[{index}]: {error.message}") from error
         models.append(
             Model(
                 name=entry.name,
-                origin=Origin(path=weights.path, files=weights.files, size_bytes=weights.size_bytes),
+                origin=origin,
                 engine=entry.engine,
                 engine_args=entry.engine_args,
-                replicas=entry.scaling.min,
+                replicas=len(origin.urls) or entry.scaling.min,
                 aliases=entry.aliases,
                 description=entry.description,
                 declared=True,
@@ -72,9 +79,32 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
     return models
 
 
+def _origin(entry: DeclaredModel, engines: Mapping[str, Engine]) -> Origin:
+    """Raises LlmgwError when what is declared does not go together, or is not there."""
+    if find_engine(entry.engine, engines).is_external:
+        if not entry.urls or entry.path is not None or entry.engine_args:
+            raise unusable("no_url", f"engine is {entry.engine}: expected urls, and neither path nor engine_args")
+        key_file = None if entry.key_file is None else str(entry.key_file)
+        check_choice(WeightsChoice(urls=entry.urls, served_name=entry.served_name, key_file=key_file))
+        return Origin(urls=entry.urls, served_name=entry.served_name, key_file=key_file)
+    if entry.urls or entry.served_name or entry.key_file:
+        raise unusable("bad_engine", f"urls, served_name and key_file are for engine {EXTERNAL}, not {entry.engine}")
+    if entry.path is None:
+        raise unusable("no_weights", "path is missing")
+    if not entry.path.exists():
+        raise unusable("no_weights", f"path is {str(entry.path)!r}: there is no such file or folder")
+    weights = find_local(entry.path)
+    origin = Origin(path=weights.path, files=weights.files, size_bytes=weights.size_bytes)
+    check_fits(entry.engine, engines, origin)
+    return origin
+
+
 async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.TaskGroup) -> None:
-    """Brings catalog and fleet to the declared models. Raises LlmgwError, having changed nothing, as `write_down`."""
-    await serve_declared(services, wanted, write_down(services, wanted), tasks)
+    """At a start, brings catalog and fleet to the declared models.
+
+    Raises LlmgwError, having changed nothing, as `write_down`.
+    """
+    await serve_declared(services, wanted, write_down(services, wanted), tasks, at_start=True)
 
 
 def write_down(services: Services, wanted: list[Model]) -> list[Model]:
@@ -102,7 +132,7 @@ def write_down(services: Services, wanted: list[Model]) -> list[Model]:
 
 
 async def serve_declared(
-    services: Services, wanted: list[Model], gone: list[Model], tasks: anyio.abc.TaskGroup
+    services: Services, wanted: list[Model], gone: list[Model], tasks: anyio.abc.TaskGroup, *, at_start: bool = False
 ) -> None:
     """Brings the fleet to what is written; one that did not change keeps its replicas.
 
@@ -112,7 +142,7 @@ async def serve_declared(
     for model in wanted:
         try:
             # Its row may be the same while the engine that it names is another now.
-            ensure_served(services, model, tasks)
+            ensure_served(services, model, tasks, at_start=at_start)
         except LlmgwError as error:
             log.error("declared model not started name=%s why=%s", model.name, error.message)
     await services.dataplane.publish()

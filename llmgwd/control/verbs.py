@@ -10,9 +10,8 @@ from llmgwd.domain.catalog import Model, check_new_name, moved_back, names
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
 from llmgwd.domain.plan import Progress, check_plan, given_by_hand, resumed
-from llmgwd.engines.templates import find_engine
-from llmgwd.jobs.acquire import check_choice, no_repository
 from llmgwd.jobs.canary import plan_of
+from llmgwd.jobs.choices import check_choice, check_engine, check_source
 from llmgwd.jobs.promote import check_ready
 from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner, busy
@@ -33,10 +32,12 @@ class Verbs:
 
     async def add(self, request: m.AddModel, by: str) -> m.Started:
         check_choice(request.weights)
-        find_engine(request.engine, self.services.engines)
+        engine = check_engine(request, None, self.services.engines)
         if request.replicas < 1:
             raise unusable("bad_replicas", f"{request.replicas} replicas are not possible: give 1 or more")
-        if not request.weights.repo and not request.weights.path:
+        if engine.is_external and request.replicas != 1:
+            raise unusable("bad_replicas", "each --url is one replica: repeat --url in place of --replicas")
+        if not (request.weights.repo or request.weights.path or request.weights.urls):
             raise unusable(
                 "no_weights", f"where do {request.name}'s weights come from? give --repo ORG/REPO or --path FILE"
             )
@@ -58,9 +59,8 @@ class Verbs:
         )
         model = self._changeable(request.name)
         self._check_no_canary(model)
-        chosen = request.weights
-        if not (chosen.repo or chosen.path or model.origin.repo):
-            raise no_repository(model.name)
+        check_engine(request, model, self.services.engines)
+        check_source(request, model)
         return self._start(JobKind.CANARY, model.name, by, request)
 
     async def percent(self, request: m.SetPercent, by: str) -> m.Done:
@@ -166,8 +166,8 @@ class Verbs:
         check_choice(request.weights)
         model = self._changeable(request.name)
         self._check_no_canary(model, "updated")
-        if not (request.weights.repo or request.weights.path or model.origin.repo):
-            raise no_repository(model.name)
+        check_engine(request, model, self.services.engines)
+        check_source(request, model)
         return self._start(JobKind.UPDATE, model.name, by, request)
 
     async def rollback(self, request: m.Rollback, by: str) -> m.Started:

@@ -49,6 +49,8 @@ def _replicas(replicas: Iterable[Replica]) -> tuple[ReplicaRoute, ...]:
             port=each.port,
             served_name=each.spec.served_name,
             slots=each.spec.slots or 0,
+            tls=each.tls,
+            authorization=f"Bearer {each.key}" if each.key else "",
         )
         for each in replicas
     )

@@ -24,6 +24,12 @@ class Origin(msgspec.Struct, frozen=True):
     size_bytes: int | None = None
     path: str | None = None
     """Absolute; only for local weights."""
+    urls: tuple[str, ...] = ()
+    """Where somebody else serves them; each is a replica."""
+    served_name: str | None = None
+    """The model name that is asked for at `urls`, where it is not the model's own."""
+    key_file: str | None = None
+    """Absolute path of the file with the API key for `urls`."""
     contents: tuple[RepoFile, ...] = ()
     """`files` with sizes and hashes; empty when they were never hashed."""
     traits: Traits | None = None
@@ -33,6 +39,8 @@ class Origin(msgspec.Struct, frozen=True):
         """How people call it: the revision's first seven digits, or the path and those of what was in it."""
         if self.revision:
             return self.revision[:7]
+        if self.urls:
+            return ", ".join(self.urls) + (f" ({self.served_name})" if self.served_name else "")
         content = self.content
         return (self.path or "nothing") + (f" ({content[:7]})" if content else "")
 
@@ -51,7 +59,10 @@ class Origin(msgspec.Struct, frozen=True):
         """What a roll-back is remembered by: repository and revision, and under no repository the content.
 
         A later commit that touches only a README has the same content, and so have local weights wherever they lie.
+        What is behind a URL is not known: there it is the URL.
         """
+        if self.urls:
+            return (("url", self.short),)
         revision = ((self.repo, self.revision),) if self.repo and self.revision else ()
         return (*revision, ("", self.content)) if self.content else revision
 
@@ -70,6 +81,8 @@ class Model(msgspec.Struct, frozen=True):
     previous: Origin | None = None
     previous_engine_args: tuple[str, ...] | None = None
     """With `previous`: the engine arguments it ran with, when the promoted canary brought others."""
+    previous_engine: str | None = None
+    """With `previous`: the engine it ran on; null is the present one."""
     declared: bool = False
     """Written in the configuration, and changed only there."""
     canary_of: str | None = None
@@ -84,27 +97,36 @@ def canary_name(model: str) -> str:
     return model + CANARY_SUFFIX
 
 
-def candidate(model: Model, origin: Origin, engine_args: tuple[str, ...] | None) -> Model:
-    """The canary of a model: the model in everything but its weights and what was asked for (K1)."""
+def candidate(model: Model, origin: Origin, engine_args: tuple[str, ...] | None, engine: str | None = None) -> Model:
+    """The canary of a model: the model in everything but its weights and what was asked for (K1).
+
+    Arguments of one engine mean nothing to another, so that a canary on another has none but its own.
+    """
+    engine = engine or model.engine
+    if engine_args is None:
+        engine_args = model.engine_args if engine == model.engine else ()
     return Model(
         name=canary_name(model.name),
         origin=origin,
-        engine=model.engine,
-        engine_args=model.engine_args if engine_args is None else engine_args,
+        engine=engine,
+        engine_args=engine_args,
         replicas=1,
         description=f"canary of {model.name} at {origin.short}",
         canary_of=model.name,
     )
 
 
-def moved(model: Model, origin: Origin, engine_args: tuple[str, ...]) -> Model:
+def moved(model: Model, origin: Origin, engine_args: tuple[str, ...], engine: str | None = None) -> Model:
     """The model on other weights; what it ran on is kept as its previous."""
     return msgspec.structs.replace(
         model,
         origin=origin,
+        engine=engine or model.engine,
         engine_args=engine_args,
+        replicas=len(origin.urls) or model.replicas,
         previous=model.origin,
         previous_engine_args=model.engine_args,
+        previous_engine=model.engine,
     )
 
 
@@ -113,7 +135,7 @@ def moved_back(model: Model) -> Model:
     if model.previous is None:
         raise refused("no_previous", f"{model.name} has no previous weights to go back to")
     args = model.engine_args if model.previous_engine_args is None else model.previous_engine_args
-    return moved(model, model.previous, args)
+    return moved(model, model.previous, args, model.previous_engine)
 
 
 def check_new_name(name: str, aliases: Collection[str], taken: Collection[str]) -> None:

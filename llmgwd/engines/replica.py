@@ -13,6 +13,7 @@ import msgspec
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord
+from llmgwd.domain.urls import Place
 from llmgwd.engines.templates import Engine, fitting, slots
 from llmgwd.process import Process
 from llmgwd.protocol.states import ReplicaState
@@ -61,6 +62,9 @@ class Replica:
     host: str
     port: int
     log: Path
+    tls: bool = False
+    key: str = field(default="", repr=False)
+    """Of an external engine: what it is asked with."""
     state: ReplicaState = ReplicaState.STARTING
     keep_trying: bool = False
     """Whether a start that fails is tried again; one that was ready is restarted in any case."""
@@ -85,8 +89,16 @@ class Replica:
 
     @property
     def address(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return self.place.url
+
+    @property
+    def place(self) -> Place:
+        return Place(self.host, self.port, self.tls)
+
+    @property
+    def is_external(self) -> bool:
+        """Whether somebody else runs it."""
+        return self.spec.engine.is_external
 
     @property
     def pid(self) -> int | None:

@@ -8,12 +8,13 @@ import msgspec
 
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.differences import what_changed
-from llmgwd.domain.errors import LlmgwError, refused, unusable
+from llmgwd.domain.errors import refused
 from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
+from llmgwd.jobs.choices import check_fits, engine_of, format_of, no_repository, runs_otherwise
 from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
-from llmgwd.protocol.states import JobKind
+from llmgwd.protocol.states import JobKind, WeightsFormat
 from llmgwd.weights.choice import choose, entry_file
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.gguf_sets import quantisation_of
@@ -32,31 +33,51 @@ def asked(run: Run) -> AddModel | StartCanary | Update:
     return request
 
 
-def other_engine_args(request: AddModel | StartCanary | Update, model: Model) -> bool:
-    """Whether a canary is to run with other engine arguments: a change worth a canary on the same weights."""
-    return (
-        isinstance(request, StartCanary)
-        and request.engine_args is not None
-        and request.engine_args != model.engine_args
-    )
-
-
 async def repository(run: Run) -> str:
     """Finds the newest revision and what in it differs from what the model serves now."""
     request = asked(run)
     model = None if isinstance(request, AddModel) else run.model
+    if request.weights.urls:
+        return _elsewhere(run, request.weights, model)
     if request.weights.path is not None:
         local = await run.in_thread(partial(find_local, request.weights.path))
-        run.note(origin=Origin(path=local.path, files=local.files, size_bytes=local.size_bytes))
+        _note_origin(run, model, Origin(path=local.path, files=local.files, size_bytes=local.size_bytes))
         return Skipped(f"local weights {local.path}, {size_words(local.size_bytes)}")
     repo = request.weights.repo or (model.origin.repo if model else None)
     if repo is None:
-        raise no_repository(request.name)
+        return _as_it_is(run, model)
     found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
-    chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, run, found, request.weights, model)))
+    wanted = run.services.engines[engine_of(request, model)].weights
+    choice = partial(_choose, run, found, request.weights, model, wanted)
+    chosen = Snapshot(found.repo, found.sha, await run.in_thread(choice))
+    _note_origin(run, model, _origin(chosen))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
-    run.note(snapshot=chosen, origin=_origin(chosen))
+    run.note(snapshot=chosen)
     return detail
+
+
+def _note_origin(run: Run, model: Model | None, origin: Origin) -> None:
+    """Raises LlmgwError when the engine that was asked for cannot load such weights."""
+    check_fits(engine_of(asked(run), model), run.services.engines, origin)
+    run.note(origin=origin)
+
+
+def _elsewhere(run: Run, wanted: WeightsChoice, model: Model | None) -> str:
+    coming = Origin(urls=wanted.urls, served_name=wanted.served_name, key_file=wanted.key_file)
+    if model is not None:
+        _check_worthwhile(run, model, model.origin, coming)
+    _note_origin(run, model, coming)
+    return Skipped(f"served by others at {coming.short}")
+
+
+def _as_it_is(run: Run, model: Model | None) -> str:
+    """For a canary that runs the model's own local weights otherwise. Raises LlmgwError for anything else."""
+    assert model is not None
+    if model.origin.path is None or not runs_otherwise(asked(run), model):
+        raise no_repository(model)
+    _check_worthwhile(run, model, model.origin, model.origin)
+    _note_origin(run, model, model.origin)
+    return Skipped(f"the same weights, {model.origin.path}")
 
 
 def _snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
@@ -79,16 +100,12 @@ def _size_bytes(chosen: Snapshot) -> int:
     return sum(file.size_bytes for file in chosen.files)
 
 
-def no_repository(name: str) -> LlmgwError:
-    return refused(
-        "no_repository",
-        f"{name} has no repository to take newer weights from",
-        hint=f"say where they come from: `llmgw ctl model canary {name} --repo ORG/REPO`, or --path FILE",
-    )
-
-
-def _choose(run: Run, found: Snapshot, wanted: WeightsChoice, model: Model | None) -> tuple[RepoFile, ...]:
+def _choose(
+    run: Run, found: Snapshot, wanted: WeightsChoice, model: Model | None, takes: WeightsFormat
+) -> tuple[RepoFile, ...]:
     served = model.origin if model and not (wanted.file or wanted.quant) else Origin()
+    if takes not in (WeightsFormat.ANY, format_of(served)):
+        served = Origin()
     like, like_quant = what_is_served(served)
     hub, layout = run.services.hub, run.services.library.layout
     read = partial(read_small, hub, layout, found, cancelled=run.cancel_flag, notice=run.notice_from_thread)
@@ -100,6 +117,7 @@ def _choose(run: Run, found: Snapshot, wanted: WeightsChoice, model: Model | Non
         like=like,
         like_quant=like_quant,
         allow_unsafe=wanted.allow_unsafe,
+        prefers_folder=takes is WeightsFormat.FOLDER,
     )
 
 
@@ -128,7 +146,7 @@ async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
 def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) -> None:
     """Raises NothingToDo when nothing served has changed, LlmgwError for weights that were rolled back (K10)."""
     request, where = asked(run), f"{coming.repo} at {coming.short}" if coming.repo else coming.short
-    if not compare(served.contents, coming.contents).touch_content and not other_engine_args(request, model):
+    if not _differs(served, coming) and not runs_otherwise(request, model):
         raise NothingToDo(_nothing_newer(model, served, coming, where))
     again = not isinstance(request, StartCanary) or request.again
     why = run.services.store.canaries.why_rejected(model.name, coming)
@@ -138,6 +156,13 @@ def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) ->
             f"{where} was rolled back before: {why}",
             hint=f"to try it once more: `llmgw ctl model canary {model.name} --again`",
         )
+
+
+def _differs(served: Origin, coming: Origin) -> bool:
+    """Whether answers from the coming weights could be others."""
+    if served.urls or coming.urls:
+        return served.short != coming.short
+    return compare(served.contents, coming.contents).touch_content
 
 
 def _nothing_newer(model: Model, served: Origin, coming: Origin, where: str) -> str:
@@ -160,7 +185,7 @@ async def weights(run: Run) -> str:
     """Downloads the chosen files, unless they are on disk; what an interrupted fetch left is gone on with."""
     chosen = run.job.snapshot
     if chosen is None:
-        return Skipped("local weights")
+        return Skipped(_why_nothing_is_fetched(run))
     needed = run.services.library.needed_bytes(chosen.files)
     await run.in_thread(partial(_fetch, run, chosen, await kept_now(run.services)))
     total = _size_bytes(chosen)
@@ -203,10 +228,15 @@ async def checksums(run: Run) -> str:
     return f"{count} file{'s' if count != 1 else ''} as the hub has {'them' if count != 1 else 'it'}"
 
 
+def _why_nothing_is_fetched(run: Run) -> str:
+    return "weights of others" if run.origin.urls else "local weights"
+
+
 async def _hash(run: Run) -> str:
     """Notes what local weights are: nobody vouches for a path."""
     request = asked(run)
-    assert request.weights.path is not None
+    if request.weights.path is None:
+        return Skipped(_why_nothing_is_fetched(run))
     local = await run.in_thread(partial(find_local, request.weights.path))
     contents = await run.in_thread(
         partial(hash_local, local, progress=run.progress_from_thread, cancelled=run.cancel_flag)
@@ -220,15 +250,3 @@ async def _hash(run: Run) -> str:
     _check_worthwhile(run, run.model, served, found)
     changed = what_changed(served, found)
     return f"sha256 {found.content}" + (f": {changed}" if changed else "")
-
-
-def check_choice(weights_choice: WeightsChoice) -> None:
-    """Raises LlmgwError unless the parts of a choice go together."""
-    if weights_choice.path is not None and any(
-        (weights_choice.repo, weights_choice.revision, weights_choice.file, weights_choice.quant)
-    ):
-        raise unusable(
-            "bad_weights", "local weights (--path) cannot be combined with --repo, --revision, --file, --quant"
-        )
-    if weights_choice.file and weights_choice.quant:
-        raise unusable("bad_weights", "give --file or --quant, not both: each chooses the files by itself")

@@ -9,6 +9,7 @@ from llmgwd.domain.plan import Plan, Progress
 from llmgwd.engines import probe
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.acquire import asked, checksums, repository, weights
+from llmgwd.jobs.choices import engine_of
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.take_out import take_out
@@ -23,7 +24,7 @@ async def catalog(run: Run) -> str:
     """Adds NAME-canary beside the model."""
     request = _request(run)
     store, services = run.services.store, run.services
-    row = candidate(run.model, run.origin, request.engine_args)
+    row = candidate(run.model, run.origin, request.engine_args, engine_of(request, run.model))
     if not run.job.written:
         model = run.model
         with run.writing(written=True):
@@ -81,7 +82,7 @@ async def _ensure_replica(run: Run) -> Replica:
 async def smoke_test(run: Run) -> str:
     """Asks the canary for a real completion (K3)."""
     replica = await _ensure_replica(run)
-    async with probe.client(replica.address) as engine:
+    async with probe.client(replica.address, replica.key) as engine:
         answer = await probe.complete(engine, replica.spec.served_name, SMOKE_TOKENS, SMOKE_TIMEOUT_S)
     if not answer.text:
         raise LlmgwError("empty_answer", f"{replica.id} answered with nothing")

@@ -22,7 +22,7 @@ async def catalog_add(run: Run) -> str:
             origin=run.origin,
             engine=request.engine,
             engine_args=request.engine_args,
-            replicas=request.replicas,
+            replicas=len(run.origin.urls) or request.replicas,
             aliases=request.aliases,
             description=request.description,
         )

@@ -50,7 +50,7 @@ def _move(run: Run) -> None:
     promoting = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.PROMOTE))
     old = tuple(replica.id for replica in services.fleet.of(model.name))
     with run.writing(written=True, committed=True, before=model, replaced=old):
-        services.store.models.put(moved(model, row.origin, row.engine_args))
+        services.store.models.put(moved(model, row.origin, row.engine_args, row.engine))
         services.store.models.delete(canary.name)
         services.store.canaries.put(promoting)
         event = services.log_event(

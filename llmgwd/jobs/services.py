@@ -16,7 +16,7 @@ from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import refused
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import ReplicaSpec
-from llmgwd.engines.templates import Engine, find_engine
+from llmgwd.engines.templates import Engine, find_engine, named
 from llmgwd.jobs.feed import Feed
 from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import EventView
@@ -70,18 +70,21 @@ class Services:
 
     def spec(self, model: Model) -> ReplicaSpec:
         """What a replica of this catalog row runs. Raises LlmgwError when its engine or weights are not there."""
+        engine = find_engine(model.engine, self.engines)
         return ReplicaSpec(
             model=model.name,
-            served_name=model.served_name,
+            served_name=named(engine, model.origin.served_name or model.served_name),
             origin=model.origin,
             path=self.weights_path(model.origin),
-            engine=find_engine(model.engine, self.engines),
+            engine=engine,
             engine_args=model.engine_args,
             projector=self.projector_path(model.origin),
         )
 
     def weights_path(self, origin: Origin) -> Path:
         """The file or folder that an engine is given. Raises LlmgwError when it is not on disk."""
+        if origin.urls:
+            return Path()
         if origin.repo is None or origin.revision is None:
             return _there(Path(origin.path or ""))
         folder, entry = self.library.folder(origin.repo, origin.revision), entry_file(origin.files)

@@ -45,6 +45,12 @@ class WeightsChoice(msgspec.Struct, frozen=True):
     """Local weights, absolute."""
     allow_unsafe: bool = False
     """Also weights, and repositories, whose authors' code runs when they are loaded."""
+    urls: tuple[str, ...] = ()
+    """Where somebody else serves them."""
+    served_name: str | None = None
+    """The model name that is asked for at `urls`; null: the model's own."""
+    key_file: str | None = None
+    """File with the API key for `urls`, absolute."""
 
 
 class GetStatus(msgspec.Struct, frozen=True, tag=True):
@@ -86,6 +92,8 @@ class StartCanary(msgspec.Struct, frozen=True, tag=True):
     percent: float = 10.0
     weights: WeightsChoice = WeightsChoice()
     engine_args: tuple[str, ...] | None = None
+    engine: str | None = None
+    """In place of the model's; `external` when null and the weights are at a URL."""
     again: bool = False
     steps: tuple[float, ...] = ()
     """Shares in percent, one after the other, in place of `percent`."""

@@ -7,8 +7,8 @@ import pytest
 from llmgwd.dataplane.routes import routing_table
 from llmgwd.domain.canary import Canary
 from llmgwd.domain.catalog import Model, Origin, candidate
+from llmgwd.engines.presets import PRESETS
 from llmgwd.engines.replica import Replica, ReplicaSpec
-from llmgwd.engines.templates import PRESETS
 from llmgwd.protocol.link import ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute
 from llmgwd.protocol.states import CanaryPhase
 

@@ -49,6 +49,11 @@ class Behaviour:
     cut_after: int | None = None
     """The connection is cut after this many streamed words."""
 
+    forks: bool = False
+    """A child of the engine has a session of its own and outlives it."""
+    calls_itself: str | None = None
+    """The name that it lists, whatever it was given."""
+
     def weights(self) -> bytes:
         """The file that makes an engine behave so."""
         return json.dumps(asdict(self)).encode()
@@ -74,15 +79,22 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/health":
-            loaded = time.monotonic() >= self.server.ready_at
+            loaded = self.server.is_loaded
             self._json(200 if loaded else 503, {"status": "ok" if loaded else "loading"})
         elif self.path == "/v1/models":
-            self._json(200, {"object": "list", "data": [{"id": self.server.name, "object": "model"}]})
+            name = self.server.behaviour.calls_itself or self.server.name
+            self._json(200, {"object": "list", "data": [{"id": name, "object": "model"}]})
         else:
             self._json(404, {"error": {"message": "not here"}})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length", "0"))) or b"{}")
+        self._answer(self._body())
+
+    def _body(self) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers.get("content-length", "0"))) or b"{}")
+        return body
+
+    def _answer(self, body: dict[str, Any]) -> None:
         behaviour = self.server.behaviour
         number = self.server.count()
         if behaviour.ends_after is not None and number > behaviour.ends_after:
@@ -164,6 +176,11 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
 
+def read(path: Path) -> Behaviour:
+    """What weights make of the engine, from a file or a folder."""
+    return Behaviour(**json.loads((path / FOLDER_FILE if path.is_dir() else path).read_text()))
+
+
 def _usage(tokens: int) -> dict[str, int]:
     return {"prompt_tokens": 3, "completion_tokens": tokens, "total_tokens": 3 + tokens}
 
@@ -184,6 +201,15 @@ class ToyEngine(ThreadingHTTPServer):
         self._counting = threading.Lock()
         self._completions = 0
 
+    @property
+    def is_loaded(self) -> bool:
+        return time.monotonic() >= self.ready_at
+
+    def load(self, behaviour: Behaviour) -> None:
+        """Begins to load other weights."""
+        self.behaviour = behaviour
+        self.ready_at = time.monotonic() + behaviour.load_s
+
     def count(self) -> int:
         """How many completions it was asked for, this one included."""
         with self._counting:
@@ -197,8 +223,7 @@ def main() -> None:
         parser.add_argument(name, required=True)
     parser.add_argument("--projector", help="file whose words each whole answer has as its `projector`")
     options = parser.parse_args()
-    path = Path(options.path)
-    behaviour = Behaviour(**json.loads((path / FOLDER_FILE if path.is_dir() else path).read_text()))
+    behaviour = read(Path(options.path))
     if not behaviour.loads:
         sys.exit("these weights do not load")
     if behaviour.ignores_term:

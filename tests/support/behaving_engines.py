@@ -1,0 +1,235 @@
+"""Programs that behave like the engines of the presets, each in what is peculiar about it.
+
+`programs(folder)` makes a folder of them for the PATH; each is this module, run as `… behaving_engines KIND ARGS`. They
+take the options that the real ones take, and no others; the weights are the toy engine's, see `Behaviour`.
+"""
+
+# ruff: noqa: N802 - the handler's methods are named by its base class
+
+import argparse
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.toy_engine import Behaviour, Handler, ToyEngine, read
+
+LONG_S = 600
+
+
+class LlamaServer(Handler):
+    """Its `/health` says 503 while it loads, its `/v1/models` 200; it answers to any name, with its own in replies."""
+
+    def do_GET(self) -> None:
+        if self.path == "/health" and not self.server.is_loaded:
+            self._json(503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
+        else:
+            super().do_GET()
+
+    def do_POST(self) -> None:
+        if self.server.is_loaded:
+            super().do_POST()
+        else:
+            self._json(503, {"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}})
+
+
+class Vllm(Handler):
+    """Nothing listens until it is loaded; then it knows the name that it was given and no other."""
+
+    def do_POST(self) -> None:
+        self._answer_to(self.server.name, 404, "does not exist")
+
+    def _answer_to(self, known: str, status: int, why: str) -> None:
+        body = self._body()
+        asked = body.get("model")
+        if asked == known:
+            self._answer(body)
+        else:
+            self._json(status, {"error": {"message": f"The model `{asked}` {why}."}})
+
+
+class Sglang(Handler):
+    """`/health` says 200 as soon as it listens, `/health_generate` once it generates."""
+
+    def do_GET(self) -> None:
+        if self.path in ("/health", "/health_generate"):
+            ready = self.path == "/health" or self.server.is_loaded
+            self._send(200 if ready else 503, b"")
+        else:
+            super().do_GET()
+
+    def do_POST(self) -> None:
+        if self.server.is_loaded:
+            super().do_POST()
+        else:
+            self._json(503, {"error": {"message": "the server is starting"}})
+
+
+class Mlx(Vllm):
+    """`/health` always says 200, a request waits for the weights; another model's name makes it look for that model."""
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            self._json(200, {"status": "ok"})
+        elif self.path == "/v1/models":
+            self._json(200, {"object": "list", "data": [{"id": "what/the-cache-happens-to-have", "object": "model"}]})
+        else:
+            self._json(404, {"error": "not here"})
+
+    def do_POST(self) -> None:
+        while not self.server.is_loaded:
+            time.sleep(0.02)
+        self._answer_to("default_model", 404, "was not found on the hub")
+
+
+class Tgi(Vllm):
+    """Takes any name but `tgi` for that of an adapter."""
+
+    def do_POST(self) -> None:
+        self._answer_to("tgi", 422, "is no adapter that was loaded")
+
+
+class Ollama(Vllm):
+    """Answers at once, and knows no model before it is told of one whose content is among its blobs."""
+
+    def do_GET(self) -> None:
+        if self.path in ("/", "/api/version", "/health"):
+            self._json(200, {"version": "0.12.0"})
+        elif self.path == f"/v1/models/{self.server.name}" and self.server.name:
+            self._json(200, {"id": self.server.name})
+        else:
+            self._json(404, {"error": {"message": "model not found"}})
+
+    def do_POST(self) -> None:
+        if self.path == "/api/create":
+            self._create(self._body())
+            return
+        while self.server.name and not self.server.is_loaded:
+            time.sleep(0.02)
+        self._answer_to(self.server.name or "nothing", 404, "not found, try pulling it first")
+
+    def _create(self, body: dict[str, Any]) -> None:
+        for digest in body["files"].values():
+            blob = Path(os.environ["OLLAMA_MODELS"], "blobs", digest.replace(":", "-"))
+            if not blob.exists() or hashlib.sha256(blob.read_bytes()).hexdigest() != digest.partition(":")[2]:
+                self._json(400, {"error": f"blob {digest} not found"})
+                return
+        model = next(iter(body["files"].values())).replace(":", "-")
+        behaviour = read(Path(os.environ["OLLAMA_MODELS"], "blobs", model))
+        if not behaviour.loads:
+            self._json(400, {"error": "invalid file magic: these weights do not load"})
+            return
+        self.server.load(behaviour)
+        self.server.name = body["model"]
+        self._json(200, {"status": "success"})
+
+
+class Kind(NamedTuple):
+    """A program and how it is told what to serve."""
+
+    handler: type[Handler]
+    words: tuple[str, ...] = ()
+    """Before the options."""
+    path: str = ""
+    """Option of the weights; empty: the first word after `words`, or nothing."""
+    name: str = ""
+    host: str = "--host"
+    more: tuple[str, ...] = ()
+    """Other options that are known."""
+    listens_early: bool = True
+    """Whether it listens while it loads."""
+
+
+KINDS = {
+    "llama-server": Kind(LlamaServer, path="--model", name="--alias", more=("--mmproj", "--parallel")),
+    "vllm": Kind(Vllm, ("serve",), name="--served-model-name", listens_early=False),
+    "sglang": Kind(Sglang, ("serve",), path="--model-path", name="--served-model-name"),
+    "mlx_lm.server": Kind(Mlx, path="--model"),
+    "text-generation-launcher": Kind(
+        Tgi, path="--model-id", host="--hostname", more=("--shard-uds-path",), listens_early=False
+    ),
+    "ollama": Kind(Ollama, ("serve",)),
+}
+
+
+def programs(folder: Path) -> Path:
+    """A folder with one program of each name, to be put on the PATH."""
+    folder.mkdir()
+    for name in KINDS:
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tests.support.behaving_engines {name} "$@"\n')
+        script.chmod(0o755)
+    return folder
+
+
+def parse(kind: Kind, argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for word in kind.words:
+        parser.add_argument(word, choices=[word])
+    if kind.handler is not Ollama:
+        if kind.path:
+            parser.add_argument(kind.path, dest="path", type=Path, required=True)
+        else:
+            parser.add_argument("path", type=Path)
+        parser.add_argument(kind.host, dest="host", required=True)
+        parser.add_argument("--port", type=int, required=True)
+    if kind.name:
+        parser.add_argument(kind.name, dest="name")
+    for option in kind.more:
+        parser.add_argument(option)
+    options = parser.parse_args(argv)
+    if kind.handler is Ollama:
+        host, _, port = os.environ["OLLAMA_HOST"].rpartition(":")
+        options.path, options.host, options.port, options.name = None, host, int(port), ""
+    return options
+
+
+def take_socket(path: str) -> None:
+    """Two launchers on one socket do not go together."""
+    try:
+        Path(path).touch(exist_ok=False)
+    except FileExistsError:
+        sys.exit(f"address already in use: {path}")
+
+
+def main() -> None:
+    program, *argv = sys.argv[1:]
+    kind = KINDS[program]
+    options = parse(kind, argv)
+    behaviour = read(options.path) if options.path else Behaviour()
+    if not behaviour.loads:
+        sys.exit("error: these weights do not load")
+    ended: list[Callable[[], None]] = []
+    if socket := getattr(options, "shard_uds_path", None):
+        take_socket(socket)
+        ended.append(Path(socket).unlink)
+    if behaviour.forks:
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({LONG_S})"], start_new_session=True)
+
+    def end(*_: object) -> None:
+        # What is in flight is cut.
+        for act in ended:
+            act()
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if behaviour.ignores_term else end)
+    if not kind.listens_early:
+        time.sleep(behaviour.load_s)
+    # llama-server calls itself by its path unless it is told otherwise, and so do those that take no name.
+    name = getattr(options, "name", None) or str(options.path or "")
+    server = ToyEngine((options.host, options.port), name, behaviour)
+    if not kind.listens_early:
+        server.ready_at = 0.0
+    server.RequestHandlerClass = kind.handler
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()
