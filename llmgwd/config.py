@@ -14,6 +14,8 @@ from llmgwd.domain.errors import LlmgwError, unusable
 from llmgwd.protocol.states import EventKind, WeightsFormat
 from llmgwd.verdict.limits import LimitError, complete
 
+EXTERNAL = "external"
+"""The engine of URLs that somebody else runs: nothing is started, and nothing ended."""
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 YAML_WORDS = {"object": "a mapping", "array": "a list", "str": "text", "int": "a whole number", "null": "nothing"}
@@ -91,9 +93,12 @@ class WebhookSettings(Section, frozen=True):
 
 
 class EngineSettings(Section, frozen=True):
-    """A command that serves weights; see `llmgwd.engines.templates` for what stands in for what."""
+    """A command that serves weights; see `llmgwd.engines.templates` for what stands in for what.
 
-    argv: tuple[str, ...]
+    `external` has no command; of it only slots and probes are set.
+    """
+
+    argv: tuple[str, ...] = ()
     health: str = "/health"
     ready_timeout: Seconds = Seconds(600)
     env: dict[str, str] = {}
@@ -243,6 +248,14 @@ def _is_web_address(url: str) -> bool:
         return False
 
 
+def _check_external(engine: EngineSettings) -> None:
+    set_here = EngineSettings(slots=engine.slots, probe_every=engine.probe_every, probe_timeout=engine.probe_timeout)
+    for field in engine.__struct_fields__:
+        if getattr(engine, field) != getattr(set_here, field):
+            why = "nothing is started for it; only slots, probe_every and probe_timeout are set"
+            raise unusable("bad_config", f"engines.{EXTERNAL}.{field} is {getattr(engine, field)!r}: {why}")
+
+
 def _check(settings: Settings) -> None:
     positive: dict[str, float] = {
         "gateway.workers": settings.gateway.workers,
@@ -299,6 +312,9 @@ def _check(settings: Settings) -> None:
                     + ", ".join(EventKind),
                 )
     for name, engine in settings.engines.items():
+        if name == EXTERNAL:
+            _check_external(engine)
+            continue
         if not engine.argv:
             raise unusable("bad_config", f"engines.{name}.argv is empty: expected the program and its arguments")
         if not engine.own_name or "{" in engine.own_name.replace("{name}", ""):

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 
 import anyio.abc
 
-from llmgwd.config import DeclaredModel, Settings
+from llmgwd.config import EXTERNAL, DeclaredModel, Settings
 from llmgwd.domain.catalog import Model, Origin, check_new_name, names
 from llmgwd.domain.errors import LlmgwError, unusable
-from llmgwd.engines.presets import EXTERNAL, PRESETS
+from llmgwd.engines.presets import PRESETS
 from llmgwd.engines.templates import Engine, check_argv, find_engine
 from llmgwd.jobs.choices import check_choice, check_fits
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import retire
 from llmgwd.jobs.upkeep import ensure_served
 from llmgwd.protocol.messages import WeightsChoice
-from llmgwd.protocol.states import EventKind
+from llmgwd.protocol.states import EventKind, WeightsFormat
 from llmgwd.weights.local import find_local
 
 log = logging.getLogger(__name__)
@@ -35,18 +35,17 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
     """The presets and the configuration's own. Raises LlmgwError for a template that cannot work."""
     engines = dict(PRESETS)
     for name, engine in settings.engines.items():
-        check_argv(f"engines.{name}.argv", engine.argv)
-        if name == EXTERNAL:
-            raise unusable("bad_config", f"engines.{name} is taken: it stands for what others run")
+        if name != EXTERNAL:
+            check_argv(f"engines.{name}.argv", engine.argv)
         engines[name] = Engine(
             argv=engine.argv,
-            health=engine.health,
+            health=engine.health if engine.argv else "",
             ready_timeout_s=float(engine.ready_timeout),
             env=engine.env,
             slots=engine.slots,
             probe_every_s=float(engine.probe_every),
             probe_timeout_s=float(engine.probe_timeout),
-            weights=engine.weights,
+            weights=engine.weights if engine.argv else WeightsFormat.NONE,
             own_name=engine.own_name,
             lists_itself=engine.lists_itself,
             first_answer_s=float(engine.first_answer),

@@ -88,6 +88,10 @@ def _origin(origin: OriginView) -> list[tuple[str, RenderableType]]:
         rows.append(("revision", origin.revision or UNKNOWN))
     if origin.path:
         rows.append(("path", origin.path))
+    if origin.urls:
+        rows.append(("served at", ", ".join(origin.urls)))
+    if origin.served_name:
+        rows.append(("asked for as", origin.served_name))
     if origin.files:
         rows.append(("files", Group(*(text(file) for file in origin.files))))
     if origin.size_bytes is not None:

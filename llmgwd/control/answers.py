@@ -102,7 +102,9 @@ class Answers:
             case m.FindLogs(name):
                 model = store.models.get(name)
                 owners = (model.name, *(row.name for row in store.models.all() if row.canary_of == model.name))
-                return m.Logs([str(each.log) for owner in owners for each in services.fleet.of(owner)])
+                return m.Logs(
+                    [str(each.log) for owner in owners for each in services.fleet.of(owner) if not each.is_external]
+                )
         raise AssertionError(f"{type(request).__name__} is not answered")
 
     def follow(

@@ -57,6 +57,8 @@ def origin_view(origin: Origin) -> OriginView:
         content=origin.content,
         context_length=traits.context_length,
         quantisation=traits.quantisation,
+        urls=origin.urls,
+        served_name=origin.served_name,
     )
 
 
@@ -67,7 +69,7 @@ def replica_view(replica: Replica) -> ReplicaView:
         address=replica.address,
         pid=replica.pid,
         revision=replica.spec.origin.revision,
-        log=str(replica.log),
+        log="" if replica.is_external else str(replica.log),
         detail=replica.detail,
         failures=replica.failures,
         last_lines=replica.said,

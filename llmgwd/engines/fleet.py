@@ -19,6 +19,7 @@ from llmgwd.domain.processes import ProcessKind, ProcessRecords
 from llmgwd.domain.urls import Place, place_of
 from llmgwd.engines import probe
 from llmgwd.engines.gpus import Gpus, unreleased
+from llmgwd.engines.identity import is_itself
 from llmgwd.engines.key_file import read_key
 from llmgwd.engines.ports import free_port, is_taken
 from llmgwd.engines.pulse import until_hung
@@ -130,7 +131,7 @@ class Fleet:
             replica.process = found
             replica.keep_trying = replica.was_ready
             is_canarys = replica.owner.endswith(CANARY_SUFFIX)
-            if replica.was_ready and not is_canarys and await self._is_itself(replica):
+            if replica.was_ready and not is_canarys and await is_itself(replica):
                 replica.state = ReplicaState.READY
             log.info("replica found running id=%s pid=%d state=%s", replica.id, found.pid, replica.state)
             self._replicas[replica.id] = replica
@@ -303,9 +304,9 @@ class Fleet:
             async with probe.client(replica.address, replica.key) as engine:
                 if spec.engine.health:
                     await self._until_healthy(replica, engine)
-                await probe.complete(engine, spec.served_name, 1, spec.engine.first_answer_s)
+                await self._first_answer(replica, engine)
             self._check_alive(replica)
-            if not await self._is_itself(replica):
+            if not await is_itself(replica):
                 raise LlmgwError("port_taken", f"something else answers at {replica.address}", hint=_see(replica))
             replica.detail, replica.said = "", ()
             replica.keep_trying = replica.was_ready = True
@@ -318,24 +319,12 @@ class Fleet:
             "not_ready", f"{replica.id} was not ready within {spec.engine.ready_timeout_s:g} s", hint=_see(replica)
         )
 
-    async def _is_itself(self, replica: Replica) -> bool:
-        """Whether it is this replica that answers at its address, as far as its engine can tell."""
-        if replica.process is None:
-            return True
-        if not await self._still_owns_port(replica):
-            return False
-        if not replica.spec.engine.lists_itself:
-            return True
-        async with probe.client(replica.address) as engine:
-            return await probe.lists(engine, replica.spec.served_name, os.fspath(replica.spec.path))
-
-    async def _still_owns_port(self, replica: Replica) -> bool:
-        """Whether it is this replica that listens at its address, as far as that was ever to be told."""
-        assert replica.process is not None
-        listens = await anyio.to_thread.run_sync(process.listens, replica.process.pid, replica.port)
-        # Some engines are no more than a client of what really listens: a container's, for one.
-        did, replica.owns_port = replica.owns_port, listens is True
-        return listens is not False or not did
+    async def _first_answer(self, replica: Replica, engine: httpx2.AsyncClient) -> None:
+        spec = replica.spec
+        try:
+            await probe.complete(engine, spec.served_name, 1, spec.engine.first_answer_s)
+        except LlmgwError as error:
+            raise LlmgwError(error.code, error.message, hint=_see(replica)) from error
 
     async def _until_healthy(self, replica: Replica, engine: httpx2.AsyncClient) -> None:
         while not await probe.is_healthy(engine, replica.spec.engine.health):
@@ -404,7 +393,9 @@ class Fleet:
 
 
 def _see(replica: Replica) -> str:
-    return f"ask it yourself at {replica.address}" if replica.is_external else f"its log is {replica.log}"
+    if replica.is_external:
+        return f"ask it yourself at {replica.address}; --served-name says what it is called there"
+    return f"its log is {replica.log}"
 
 
 def _remove_old_logs(folder: Path, in_use: set[Path]) -> None:

@@ -5,11 +5,9 @@ An entry says no more than it must. What is known of each engine, and where that
 
 import sys
 
+from llmgwd.config import EXTERNAL
 from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import WeightsFormat
-
-EXTERNAL = "external"
-"""The engine of URLs that somebody else runs: nothing is started, and nothing ended."""
 
 PRESETS: dict[str, Engine] = {
     "llamacpp": Engine(

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from llmgwd.config import EXTERNAL
 from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.urls import place_of
 from llmgwd.engines.key_file import read_key
-from llmgwd.engines.presets import EXTERNAL
 from llmgwd.engines.templates import Engine, find_engine
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
 from llmgwd.protocol.states import WeightsFormat

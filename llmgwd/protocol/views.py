@@ -59,6 +59,10 @@ class OriginView(msgspec.Struct, frozen=True):
     """A hash of all of it: of a single large file its sha256."""
     context_length: int | None = None
     quantisation: str | None = None
+    urls: tuple[str, ...] = ()
+    """Where somebody else serves them."""
+    served_name: str | None = None
+    """What is asked for at `urls`, where that is not the model's name."""
 
 
 class ReplicaView(msgspec.Struct, frozen=True):
