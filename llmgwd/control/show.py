@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from llmgwd.domain.canary import Canary
-from llmgwd.domain.catalog import Model, Origin
-from llmgwd.domain.differences import what_changed
+from llmgwd.domain.catalog import Model, Origin, as_before
+from llmgwd.domain.differences import what_changed, what_differs
 from llmgwd.domain.jobs import Job
 from llmgwd.domain.plan import Standing, Wait, next_move
 from llmgwd.domain.samples import bad, judged
@@ -95,8 +95,14 @@ def model_view(services: Services, model: Model) -> ModelView:
         canary=canary.name if canary else None,
         canary_share=canary.share if canary else None,
         job=job.id if job else None,
-        changes=what_changed(model.previous, model.origin) if model.previous else "",
+        changes=_changes(services, model),
     )
+
+
+def _changes(services: Services, model: Model) -> str:
+    """Against its model for a canary, else against what it ran on before."""
+    old = services.store.models.find(model.canary_of) if model.canary_of else as_before(model)
+    return what_differs(old, model) if old else ""
 
 
 def canary_view(services: Services, canary: Canary) -> CanaryView:
@@ -132,7 +138,7 @@ def canary_view(services: Services, canary: Canary) -> CanaryView:
         limits=dict(services.dataplane.bench.limits(canary.id)),
         reason=canary.reason,
         job=job.id if job else None,
-        changes=what_changed(canary.stable_origin, canary.origin),
+        changes=", ".join(filter(None, (what_changed(canary.stable_origin, canary.origin), canary.runs_otherwise))),
         ignores_load=canary.ignores_load,
     )
 

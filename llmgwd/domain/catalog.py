@@ -132,10 +132,20 @@ def moved(model: Model, origin: Origin, engine_args: tuple[str, ...], engine: st
 
 def moved_back(model: Model) -> Model:
     """The model on its previous weights, and those it leaves as its previous. Raises when it has none."""
-    if model.previous is None:
+    before = as_before(model)
+    if before is None:
         raise refused("no_previous", f"{model.name} has no previous weights to go back to")
+    return moved(model, before.origin, before.engine_args, before.engine)
+
+
+def as_before(model: Model) -> Model | None:
+    """The model as it ran before it last moved; None when it never did."""
+    if model.previous is None:
+        return None
     args = model.engine_args if model.previous_engine_args is None else model.previous_engine_args
-    return moved(model, model.previous, args, model.previous_engine)
+    return msgspec.structs.replace(
+        model, origin=model.previous, engine_args=args, engine=model.previous_engine or model.engine
+    )
 
 
 def check_new_name(name: str, aliases: Collection[str], taken: Collection[str]) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from llmgwd.domain.catalog import Model, Origin
-from llmgwd.domain.differences import what_changed
+from llmgwd.domain.differences import how_it_runs_differs, only_runs_otherwise, what_changed
 from llmgwd.domain.errors import refused
 from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
-from llmgwd.jobs.choices import check_fits, engine_of, format_of, no_repository, runs_otherwise
+from llmgwd.jobs.choices import check_fits, engine_of, format_of, no_repository, runs_otherwise, wanted_row
 from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
@@ -149,7 +149,8 @@ def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) ->
     if not _differs(served, coming) and not runs_otherwise(request, model):
         raise NothingToDo(_nothing_newer(model, served, coming, where))
     again = not isinstance(request, StartCanary) or request.again
-    why = run.services.store.canaries.why_rejected(model.name, coming)
+    otherwise = only_runs_otherwise(served, coming, how_it_runs_differs(model, wanted_row(request, model, coming)))
+    why = run.services.store.canaries.why_rejected(model.name, coming, otherwise=otherwise)
     if why is not None and not again:
         raise refused(
             "revision_rejected",

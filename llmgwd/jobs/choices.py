@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from llmgwd.config import EXTERNAL
-from llmgwd.domain.catalog import Model, Origin
+from llmgwd.domain.catalog import Model, Origin, candidate, moved
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.urls import place_of
 from llmgwd.engines.key_file import read_key
@@ -119,6 +119,13 @@ def check_source(request: StartCanary | Update, model: Model) -> None:
         return
     if model.origin.path is None or not runs_otherwise(request, model):
         raise no_repository(model)
+
+
+def wanted_row(request: AddModel | StartCanary | Update, model: Model, coming: Origin) -> Model:
+    """The row that a canary would have, or the model once it is updated."""
+    if isinstance(request, StartCanary):
+        return candidate(model, coming, request.engine_args, engine_of(request, model))
+    return moved(model, coming, model.engine_args)
 
 
 def no_repository(model: Model) -> LlmgwError:

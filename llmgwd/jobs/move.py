@@ -1,6 +1,7 @@
 """The update and rollback jobs: a model moves to other weights without a canary."""
 
 from llmgwd.domain.catalog import Model, moved, moved_back
+from llmgwd.domain.differences import how_it_runs_differs, only_runs_otherwise
 from llmgwd.jobs.acquire import checksums, repository, weights
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
@@ -56,7 +57,8 @@ def _remember_left(run: Run) -> None:
     services, left = run.services, run.job.before
     assert left is not None
     why = f"{run.job.by} went back to {run.model.origin.short}"
-    services.store.canaries.reject(left.name, left.origin, services.now(), why)
+    otherwise = only_runs_otherwise(run.model.origin, left.origin, how_it_runs_differs(run.model, left))
+    services.store.canaries.reject(left.name, left.origin, services.now(), why, otherwise=otherwise)
 
 
 def _outcome(run: Run) -> str:

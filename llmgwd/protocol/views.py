@@ -99,7 +99,7 @@ class ModelView(msgspec.Struct, frozen=True):
     job: str | None = None
     """The id of its running job."""
     changes: str = ""
-    """In what its weights differ from its previous ones; empty when that is not known."""
+    """In what it differs from what it ran on before, or a canary from its model; empty when that is not known."""
 
 
 class ArmView(msgspec.Struct, frozen=True):
@@ -190,7 +190,7 @@ class CanaryView(msgspec.Struct, frozen=True):
     """Why it ended."""
     job: str | None = None
     changes: str = ""
-    """In what its weights differ from stable's; empty when that is not known."""
+    """In what it differs from stable; empty when that is not known."""
     ignores_load: bool = False
     """Whether its times count for promotion though its engine was idle while stable's was full."""
 
