@@ -69,6 +69,8 @@ def model_page(model: ModelView) -> RenderableType:
         rows.append(("fallbacks", ", ".join(model.fallbacks)))
     if model.canary:
         rows.append(("canary", f"{model.canary}, given {percent(model.canary_share)} of the requests"))
+    if model.canary_changes:
+        rows.append(("differs in", model.canary_changes))
     if model.job:
         rows.append(("job", f"{model.job} is running"))
     if model.declared:

@@ -90,8 +90,7 @@ class Answers:
                 models = [model for model in store.models.all() if model.canary_of is None]
                 return m.Models([model_view(services, model) for model in models])
             case m.ShowModel(name):
-                # A canary's row, too: it says in what it is not its model.
-                return m.Models([model_view(services, store.models.find(name) or store.models.get(name))])
+                return m.Models([model_view(services, store.models.get(name))])
             case m.ListCanaries(name, ended):
                 return m.Canaries(self._canaries(name, ended))
             case m.ListJobs(limit):

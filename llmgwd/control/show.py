@@ -95,14 +95,14 @@ def model_view(services: Services, model: Model) -> ModelView:
         canary=canary.name if canary else None,
         canary_share=canary.share if canary else None,
         job=job.id if job else None,
-        changes=_changes(services, model),
+        changes=what_differs(before, model) if (before := as_before(model)) else "",
+        canary_changes=_changes_of(canary) if canary else "",
     )
 
 
-def _changes(services: Services, model: Model) -> str:
-    """Against its model for a canary, else against what it ran on before."""
-    old = services.store.models.find(model.canary_of) if model.canary_of else as_before(model)
-    return what_differs(old, model) if old else ""
+def _changes_of(canary: Canary) -> str:
+    """In what it differs from its model."""
+    return ", ".join(filter(None, (what_changed(canary.stable_origin, canary.origin), canary.runs_otherwise)))
 
 
 def canary_view(services: Services, canary: Canary) -> CanaryView:
@@ -138,7 +138,7 @@ def canary_view(services: Services, canary: Canary) -> CanaryView:
         limits=dict(services.dataplane.bench.limits(canary.id)),
         reason=canary.reason,
         job=job.id if job else None,
-        changes=", ".join(filter(None, (what_changed(canary.stable_origin, canary.origin), canary.runs_otherwise))),
+        changes=_changes_of(canary),
         ignores_load=canary.ignores_load,
     )
 

@@ -99,7 +99,9 @@ class ModelView(msgspec.Struct, frozen=True):
     job: str | None = None
     """The id of its running job."""
     changes: str = ""
-    """In what it differs from what it ran on before, or a canary from its model; empty when that is not known."""
+    """In what it differs from what it ran on before; empty when that is not known."""
+    canary_changes: str = ""
+    """In what its canary differs from it."""
 
 
 class ArmView(msgspec.Struct, frozen=True):
