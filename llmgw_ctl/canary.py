@@ -8,6 +8,7 @@ from llmgw_ctl.options import (
     AllowUnsafe,
     AnyName,
     Detach,
+    DryRun,
     Engine,
     EngineArgs,
     File,
@@ -21,6 +22,7 @@ from llmgw_ctl.options import (
     Revision,
     ServedName,
     Urls,
+    check_dry_run,
     limits,
     seconds,
     share,
@@ -29,7 +31,7 @@ from llmgw_ctl.options import (
 )
 from llmgw_ctl.output import document
 from llmgw_ctl.session import daemon
-from llmgw_ctl.verbs import Manner, carry_out, tell_done
+from llmgw_ctl.verbs import Manner, carry_out, tell_done, tell_preview
 from llmgw_ctl.verdict import carry_out_until_verdict
 from llmgwd.protocol.messages import (
     Abort,
@@ -96,6 +98,7 @@ def canary(
         bool,
         typer.Option("--until-verdict", help="Wait until it ended: status 0 promoted, 5 rolled back, 3 aborted."),
     ] = False,
+    dry_run: DryRun = False,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -103,6 +106,7 @@ def canary(
     """Try newer weights on a share of a model's requests."""
     _check_together(steps, percent, detach, until_verdict)
     _check_deadline(deadline, on_deadline)
+    check_dry_run(dry_run, {"--detach": detach, "--quiet": quiet, "--until-verdict": until_verdict})
     request = StartCanary(
         name=name,
         percent=10.0 if percent is None else percent,
@@ -120,7 +124,9 @@ def canary(
     )
     manner = Manner(json, quiet, detach)
     with daemon(ctx) as connection:
-        if until_verdict:
+        if dry_run:
+            tell_preview(connection, request, manner)
+        elif until_verdict:
             carry_out_until_verdict(connection, request, manner)
         else:
             carry_out(connection, request, manner)

@@ -12,6 +12,7 @@ from llmgw_ctl.options import (
     AllowUnsafe,
     AnyName,
     Detach,
+    DryRun,
     EngineArgs,
     File,
     Json,
@@ -26,11 +27,12 @@ from llmgw_ctl.options import (
     ServedName,
     Urls,
     at_least_one,
+    check_dry_run,
     weights,
 )
 from llmgw_ctl.output import document, note
 from llmgw_ctl.session import daemon
-from llmgw_ctl.verbs import Manner, carry_out
+from llmgw_ctl.verbs import Manner, carry_out, tell_preview
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.messages import (
     AddModel,
@@ -69,6 +71,7 @@ def add(
         list[str] | None, typer.Option(metavar="NAME", help="Another name for it; repeat it for more.")
     ] = None,
     description: Annotated[str, typer.Option(help="A word on what it is for.", show_default=False)] = "",
+    dry_run: DryRun = False,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -85,8 +88,13 @@ def add(
         aliases=tuple(alias or ()),
         description=description,
     )
+    manner = Manner(json, quiet, detach)
+    check_dry_run(dry_run, {"--detach": detach, "--quiet": quiet})
     with daemon(ctx) as connection:
-        carry_out(connection, request, Manner(json, quiet, detach))
+        if dry_run:
+            tell_preview(connection, request, manner)
+        else:
+            carry_out(connection, request, manner)
 
 
 @app.command("list")

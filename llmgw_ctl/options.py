@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from llmgw_ctl.completion import job_ids, model_names
+from llmgw_ctl.completion import engine_names, job_ids, model_names
 from llmgwd.protocol.messages import WeightsChoice
 
 Name = Annotated[
@@ -24,6 +24,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Detach = Annotated[bool, typer.Option("--detach", help="Print the job's id at once instead of following it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")]
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched and run, and start nothing.")]
+
 Repo = Annotated[str | None, typer.Option(metavar="ORG/REPO", help="Hugging Face repository of the weights.")]
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag; the newest commit when not given.")]
 File = Annotated[str | None, typer.Option(metavar="GLOB", help="Which of the repository's files.")]
@@ -36,7 +38,10 @@ EngineArgs = Annotated[
     list[str] | None,
     typer.Option("--engine-arg", metavar="ARG", help="An argument for the engine; repeat it for more."),
 ]
-Engine = Annotated[str | None, typer.Option(metavar="ENGINE", help="Another engine than the model's.")]
+Engine = Annotated[
+    str | None,
+    typer.Option(metavar="ENGINE", help="Another engine than the model's.", autocompletion=engine_names),
+]
 Urls = Annotated[
     list[str] | None,
     typer.Option("--url", metavar="URL", help="Where somebody else serves it; repeat it for more."),
@@ -97,6 +102,13 @@ def limits(written: list[str] | None) -> dict[str, float | None]:
     if len(found) < len(written or []):
         raise typer.BadParameter("the same --limit is given twice; give each once")
     return found
+
+
+def check_dry_run(dry_run: bool, others: dict[str, bool]) -> None:
+    """Raises BadParameter for options that have nothing to do in a dry run."""
+    given = [option for option, value in others.items() if value]
+    if dry_run and given:
+        raise typer.BadParameter(f"--dry-run starts nothing, so {', '.join(given)} could do nothing")
 
 
 def at_least_one(value: int) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from llmgwd.control.preview import preview
 from llmgwd.control.show import canary_view, job_view
 from llmgwd.domain.canary import Canary, CanaryEvent, after, already_promoted, check_share, no_canary
 from llmgwd.domain.catalog import Model, check_new_name, moved_back, names
@@ -30,7 +31,22 @@ class Verbs:
     services: Services
     runner: Runner
 
+    async def preview(self, request: m.Preview, by: str) -> m.Previewed:
+        """What a verb would do: refused as it would be, and then nothing is written."""
+        asked = request.request
+        if isinstance(asked, m.AddModel):
+            self._check_add(asked)
+        else:
+            self._check_canary(asked)
+        if job := self.services.store.jobs.of(asked.name):
+            raise busy(job)
+        return m.Previewed(await preview(self.services, asked, by))
+
     async def add(self, request: m.AddModel, by: str) -> m.Started:
+        self._check_add(request)
+        return self._start(JobKind.ADD, request.name, by, request)
+
+    def _check_add(self, request: m.AddModel) -> None:
         check_choice(request.weights)
         engine = check_engine(request, None, self.services.engines)
         if request.replicas < 1:
@@ -42,7 +58,6 @@ class Verbs:
                 "no_weights", f"where do {request.name}'s weights come from? give --repo ORG/REPO or --path FILE"
             )
         check_new_name(request.name, request.aliases, self._taken())
-        return self._start(JobKind.ADD, request.name, by, request)
 
     async def remove(self, request: m.RemoveModel, by: str) -> m.Started:
         model = self._changeable(request.name)
@@ -50,6 +65,10 @@ class Verbs:
         return self._start(JobKind.REMOVE, model.name, by, request)
 
     async def canary(self, request: m.StartCanary, by: str) -> m.Started:
+        self._check_canary(request)
+        return self._start(JobKind.CANARY, request.name, by, request)
+
+    def _check_canary(self, request: m.StartCanary) -> None:
         check_share(request.percent)
         check_choice(request.weights)
         check_plan(plan_of(request), of_steps=bool(request.steps))
@@ -61,7 +80,6 @@ class Verbs:
         self._check_no_canary(model)
         check_engine(request, model, self.services.engines)
         check_source(request, model)
-        return self._start(JobKind.CANARY, model.name, by, request)
 
     async def percent(self, request: m.SetPercent, by: str) -> m.Done:
         """A person's share holds a plan that would have given another, or promoted."""

@@ -1,7 +1,6 @@
 """The fleet: every replica, started or found running, watched, restarted and stopped."""
 
 import logging
-import os
 import re
 import secrets
 from collections.abc import Callable, Collection
@@ -25,7 +24,7 @@ from llmgwd.engines.ports import free_port, is_taken
 from llmgwd.engines.pulse import until_hung
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
 from llmgwd.engines.restarts import CRASH_LOOP_FAILURES, failures_in_a_row, pause_s
-from llmgwd.engines.templates import Engine, command
+from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import ReplicaState
 
 HOST = "127.0.0.1"
@@ -282,16 +281,7 @@ class Fleet:
         spec = replica.spec
         if is_taken(replica.host, replica.port):
             replica.port = self._free_port()
-        values = {
-            "path": os.fspath(spec.path),
-            "projector": os.fspath(spec.projector) if spec.projector else "",
-            "name": spec.served_name,
-            "host": replica.host,
-            "port": str(replica.port),
-            "replica": replica.id,
-            "revision": spec.origin.revision or "",
-        }
-        argv = command(spec.engine, spec.engine_args, values)
+        argv = spec.command(replica.host, str(replica.port), replica.id)
         try:
             replica.process = process.spawn(argv, replica.log, self._mark(replica.id), spec.engine.env)
         except OSError as error:

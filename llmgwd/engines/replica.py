@@ -14,7 +14,7 @@ from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord
 from llmgwd.domain.urls import Place
-from llmgwd.engines.templates import Engine, fitting, slots
+from llmgwd.engines.templates import Engine, command, fitting, slots
 from llmgwd.process import Process
 from llmgwd.protocol.states import ReplicaState
 
@@ -39,6 +39,19 @@ class ReplicaSpec:
     def slots(self) -> int | None:
         """Requests that it decodes at once; None: not known."""
         return slots(self.engine, self.engine_args)
+
+    def command(self, host: str, port: str, replica: str) -> list[str]:
+        """The command line of a replica there."""
+        values = {
+            "path": os.fspath(self.path),
+            "projector": os.fspath(self.projector) if self.projector else "",
+            "name": self.served_name,
+            "host": host,
+            "port": port,
+            "replica": replica,
+            "revision": self.origin.revision or "",
+        }
+        return command(self.engine, self.engine_args, values)
 
     def runs_like(self, other: "ReplicaSpec") -> bool:
         """Whether the running engine of one is as good as the other's: a canary's becomes its model's."""

@@ -64,9 +64,9 @@ def _note_origin(run: Run, model: Model | None, origin: Origin) -> None:
 
 def _elsewhere(run: Run, wanted: WeightsChoice, model: Model | None) -> str:
     coming = Origin(urls=wanted.urls, served_name=wanted.served_name, key_file=wanted.key_file)
+    _note_origin(run, model, coming)
     if model is not None:
         _check_worthwhile(run, model, model.origin, coming)
-    _note_origin(run, model, coming)
     return Skipped(f"served by others at {coming.short}")
 
 
@@ -75,8 +75,8 @@ def _as_it_is(run: Run, model: Model | None) -> str:
     assert model is not None
     if model.origin.path is None or not runs_otherwise(asked(run), model):
         raise no_repository(model)
-    _check_worthwhile(run, model, model.origin, model.origin)
     _note_origin(run, model, model.origin)
+    _check_worthwhile(run, model, model.origin, model.origin)
     return Skipped(f"the same weights, {model.origin.path}")
 
 

@@ -121,6 +121,19 @@ def check_source(request: StartCanary | Update, model: Model) -> None:
         raise no_repository(model)
 
 
+def new_row(request: AddModel, origin: Origin) -> Model:
+    """The row of a model that is added."""
+    return Model(
+        name=request.name,
+        origin=origin,
+        engine=request.engine,
+        engine_args=request.engine_args,
+        replicas=len(origin.urls) or request.replicas,
+        aliases=request.aliases,
+        description=request.description,
+    )
+
+
 def wanted_row(request: AddModel | StartCanary | Update, model: Model, coming: Origin) -> Model:
     """The row that a canary would have, or the model once it is updated."""
     if isinstance(request, StartCanary):

@@ -1,7 +1,8 @@
 """The add and remove jobs: a model comes into the catalog, and leaves it."""
 
-from llmgwd.domain.catalog import Model, check_new_name, names
+from llmgwd.domain.catalog import check_new_name, names
 from llmgwd.jobs.acquire import asked, checksums, repository, weights
+from llmgwd.jobs.choices import new_row
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.succeed import start_missing
@@ -17,15 +18,7 @@ async def catalog_add(run: Run) -> str:
     services = run.services
     if not run.job.written:
         check_new_name(request.name, request.aliases, names(services.store.models.all()))
-        row = Model(
-            name=request.name,
-            origin=run.origin,
-            engine=request.engine,
-            engine_args=request.engine_args,
-            replicas=len(run.origin.urls) or request.replicas,
-            aliases=request.aliases,
-            description=request.description,
-        )
+        row = new_row(request, run.origin)
         with run.writing(written=True):
             services.store.models.put(row)
             event = services.log_event(run.job.by, EventKind.MODEL_ADDED, request.name, after=row.origin.short)

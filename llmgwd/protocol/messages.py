@@ -12,9 +12,11 @@ from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.states import OnDeadline
 from llmgwd.protocol.views import (
     CanaryView,
+    EngineView,
     EventView,
     JobView,
     ModelView,
+    PreviewView,
     ProgressView,
     PrunedView,
     StatusView,
@@ -238,6 +240,23 @@ class FindLogs(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
+class ListEngines(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Engines`."""
+
+
+class ShowEngine(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Engines` with the one; with `model` as that model would run on it."""
+
+    name: str
+    model: str | None = None
+
+
+class Preview(msgspec.Struct, frozen=True, tag=True):
+    """Says what the request would do, having checked it in the same way. Answered by `Previewed`."""
+
+    request: AddModel | StartCanary
+
+
 Request = (
     GetStatus
     | ListModels
@@ -265,6 +284,9 @@ Request = (
     | PruneWeights
     | VerifyWeights
     | FindLogs
+    | ListEngines
+    | ShowEngine
+    | Preview
 )
 
 
@@ -310,6 +332,14 @@ class Pruned(msgspec.Struct, frozen=True, tag=True):
 
 class Logs(msgspec.Struct, frozen=True, tag=True):
     paths: Sequence[str]
+
+
+class Engines(msgspec.Struct, frozen=True, tag=True):
+    engines: Sequence[EngineView]
+
+
+class Previewed(msgspec.Struct, frozen=True, tag=True):
+    preview: PreviewView
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
@@ -367,6 +397,8 @@ Reply = (
     | Weights
     | Pruned
     | Logs
+    | Engines
+    | Previewed
     | Started
     | Done
     | Failure
