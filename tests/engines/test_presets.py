@@ -1,5 +1,6 @@
 """Each preset on a program of its name that behaves like the real one: its command line, readiness, end."""
 
+import dataclasses
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -88,8 +89,11 @@ class Place:
         self.bin = programs(folder / "bin")
         (folder / "logs").mkdir()
         self.changed = anyio.Event()
-        records = PatientProcesses(Store(folder / "llmgw.db").processes)
-        self.fleet = Fleet(folder, tasks, records, self._wake, lambda _: float("-inf"))
+        self.records = PatientProcesses(Store(folder / "llmgw.db").processes)
+        self.fleet = self.next_life(tasks)
+
+    def next_life(self, tasks: anyio.abc.TaskGroup) -> Fleet:
+        return Fleet(self.folder, tasks, self.records, self._wake, lambda _: float("-inf"))
 
     def _wake(self) -> None:
         self.changed.set()
@@ -185,11 +189,40 @@ async def test_one_that_wedges_is_restarted(place: Place, preset: str) -> None:
     assert replica.pid != pid
 
 
-@pytest.mark.parametrize("preset", ["llama-server", "vllm", "sglang"])
-async def test_one_that_lists_another_name_is_not_taken_for_ours(place: Place, preset: str) -> None:
-    replica = place.start(preset, Behaviour(calls_itself="somebody-else"))
+@pytest.mark.parametrize(
+    ("preset", "behaviour"),
+    [
+        ("llama-server", Behaviour(calls_itself="somebody-else")),
+        ("vllm", Behaviour(calls_itself="somebody-else")),
+        ("vllm", Behaviour(root="/another/revision")),
+        ("sglang", Behaviour(calls_itself="somebody-else")),
+    ],
+)
+async def test_one_that_says_it_serves_something_else_is_not_taken_for_ours(
+    place: Place, preset: str, behaviour: Behaviour
+) -> None:
+    replica = place.start(preset, behaviour)
     with pytest.raises(LlmgwError, match="something else answers"):
         await place.fleet.ensure_ready(replica)
+
+
+async def test_one_that_is_found_running_serves_on_only_if_it_serves_what_is_written(tmp_path: Path) -> None:
+    async with anyio.create_task_group() as life:
+        before = Place(tmp_path, life)
+        right, wrong = (before.start("vllm", Behaviour(), name) for name in ("right", "wrong"))
+        for replica in (right, wrong):
+            await before.fleet.ensure_ready(replica)
+        wrong.spec = dataclasses.replace(wrong.spec, path=tmp_path / "another-revision")
+        before.fleet.give(wrong, "wrong")
+        life.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        after = before.next_life(tasks)
+        found = {replica.owner: replica.state for replica in await after.adopt([])}
+        assert found == {"right": ReplicaState.READY, "wrong": ReplicaState.STARTING}
+        after.take_up()
+        await after.stop_all()
+        tasks.cancel_scope.cancel()
+    assert process.marked(tmp_path) == []
 
 
 async def test_a_program_that_is_not_there_is_named(place: Place) -> None:

@@ -40,7 +40,15 @@ class LlamaServer(Handler):
 
 
 class Vllm(Handler):
-    """Nothing listens until it is loaded; then it knows the name that it was given and no other."""
+    """Nothing listens until it is loaded; then it knows the name that it was given alone, and says where from."""
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/models":
+            behaviour = self.server.behaviour
+            name, root = behaviour.calls_itself or self.server.name, behaviour.root or self.server.path
+            self._json(200, {"object": "list", "data": [{"id": name, "object": "model", "root": root}]})
+        else:
+            super().do_GET()
 
     def do_POST(self) -> None:
         self._answer_to(self.server.name, 404, "does not exist")
@@ -227,6 +235,7 @@ def main() -> None:
     if not kind.listens_early:
         server.ready_at = 0.0
     server.RequestHandlerClass = kind.handler
+    server.path = str(options.path or "")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Event().wait()
 

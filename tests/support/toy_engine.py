@@ -53,6 +53,8 @@ class Behaviour:
     """A child of the engine has a session of its own and outlives it."""
     calls_itself: str | None = None
     """The name that it lists, whatever it was given."""
+    root: str | None = None
+    """Where it says that its weights are from, if it says so at all."""
 
     def weights(self) -> bytes:
         """The file that makes an engine behave so."""
@@ -195,6 +197,7 @@ class ToyEngine(ThreadingHTTPServer):
         super().__init__(address, Handler)
         self.projector = projector
         self.name = name
+        self.path = ""
         self.behaviour = behaviour
         self.ready_at = time.monotonic() + behaviour.load_s
         self.turn = threading.Lock()
