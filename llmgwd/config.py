@@ -106,7 +106,8 @@ class EngineSettings(Section, frozen=True):
     """Requests that it decodes at once."""
     probe_every: Seconds = Seconds(30)
     probe_timeout: Seconds = Seconds(60)
-    weights: WeightsFormat = WeightsFormat.ANY
+    weights: str = WeightsFormat.ANY
+    """A `WeightsFormat` but `none`."""
     own_name: str = "{name}"
     """The model name that it has to be asked for."""
     lists_itself: bool = False
@@ -321,8 +322,8 @@ def _check(settings: Settings) -> None:
             raise unusable(
                 "bad_config", f"engines.{name}.own_name is {engine.own_name!r}: expected a name, or {{name}}"
             )
-        if engine.weights is WeightsFormat.NONE:
-            raise unusable("bad_config", f"engines.{name}.weights is none: expected gguf, folder or any")
+        if engine.weights not in (WeightsFormat.GGUF, WeightsFormat.FOLDER, WeightsFormat.ANY):
+            raise unusable("bad_config", f"engines.{name}.weights is {engine.weights!r}: expected gguf, folder or any")
         if engine.slots is not None and engine.slots < 1:
             raise unusable("bad_config", f"engines.{name}.slots is {engine.slots}: expected 1 or more")
         for key, value in engine.env.items():

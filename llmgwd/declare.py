@@ -45,7 +45,7 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
             slots=engine.slots,
             probe_every_s=float(engine.probe_every),
             probe_timeout_s=float(engine.probe_timeout),
-            weights=engine.weights if engine.argv else WeightsFormat.NONE,
+            weights=WeightsFormat(engine.weights) if engine.argv else WeightsFormat.NONE,
             own_name=engine.own_name,
             lists_itself=engine.lists_itself,
             first_answer_s=float(engine.first_answer),

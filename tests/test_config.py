@@ -70,11 +70,13 @@ MODEL = {"name": "a", "path": "/a.gguf"}
         ),
         (
             {"engines": {"external": {"argv": ["x", "{port}"]}}},
-            "engines.external.argv is ('x', '{port}'): nothing is started for it; only slots, probe_every and probe_timeout are set",
+            "engines.external.argv is ('x', '{port}'): nothing is started for it; "
+            "only slots, probe_every and probe_timeout are set",
         ),
         (
             {"engines": {"external": {"stop_grace": "1s"}}},
-            "engines.external.stop_grace is 1.0: nothing is started for it; only slots, probe_every and probe_timeout are set",
+            "engines.external.stop_grace is 1.0: nothing is started for it; "
+            "only slots, probe_every and probe_timeout are set",
         ),
         (
             {"engines": {"x": {"argv": ["x"], "own_name": "{path}"}}},
@@ -82,11 +84,11 @@ MODEL = {"name": "a", "path": "/a.gguf"}
         ),
         (
             {"engines": {"x": {"argv": ["x"], "weights": "none"}}},
-            "engines.x.weights is none: expected gguf, folder or any",
+            "engines.x.weights is 'none': expected gguf, folder or any",
         ),
         (
             {"engines": {"x": {"argv": ["x"], "weights": "onnx"}}},
-            "engines.x.weights is 'onnx': invalid enum value 'onnx'",
+            "engines.x.weights is 'onnx': expected gguf, folder or any",
         ),
         (
             {"engines": {"x": {"argv": ["x"], "stop_grace": "0s"}}},
