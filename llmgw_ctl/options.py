@@ -131,7 +131,8 @@ def weights(
     """The choice as the daemon takes it, paths made absolute. Raises BadParameter when options exclude each other."""
     if urls:
         clashing = {"--repo": repo, "--revision": revision, "--file": file, "--quant": quant, "--path": path}
-        if given := [option for option, value in clashing.items() if value is not None]:
+        given = [option for option, value in clashing.items() if value is not None]
+        if given := [*given, *(["--allow-unsafe"] if allow_unsafe else [])]:
             raise typer.BadParameter(f"--url is served by somebody else, who has no use for {', '.join(given)}")
     elif served_name is not None or key_file is not None:
         raise typer.BadParameter("--served-name and --key-file say how to ask a --url, and there is none")

@@ -12,7 +12,9 @@ from llmgwd.domain.errors import LlmgwError
 
 PROMPT = "Say hello in one short sentence."
 CONNECT_TIMEOUT_S = 5.0
-HEALTH_TIMEOUT_S = 2.0
+HEALTH_TIMEOUT_S = 10.0
+"""Some generate a token for it, which takes longest right after they have loaded."""
+LISTING_TIMEOUT_S = 2.0
 
 
 class Answer(NamedTuple):
@@ -95,7 +97,7 @@ async def lists(engine: httpx2.AsyncClient, name: str, path: str) -> bool:
     An engine that does not answer this is given the benefit of the doubt: that it lives is for others to say.
     """
     try:
-        reply = await engine.get("/v1/models")
+        reply = await engine.get("/v1/models", timeout=LISTING_TIMEOUT_S)
         listed = msgspec.json.decode(reply.content, type=_Listing).data
     except (httpx2.HTTPError, msgspec.DecodeError, UnicodeDecodeError):
         return True

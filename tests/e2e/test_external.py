@@ -95,6 +95,18 @@ def test_each_url_is_a_replica(house: House) -> None:
         assert {words(house) for _ in range(4)} == {"one", "two"}
 
 
+def test_it_is_moved_to_another_url_without_a_canary(house: House) -> None:
+    with elsewhere(Behaviour(words="one")) as one, elsewhere(Behaviour(words="two")) as two:
+        add(house, one.url)
+        house.ok("model", "update", "chat", "--url", two.url)
+        assert words(house) == "two"
+        assert house.json("model", "updates", "chat")[0]["summary"] == "served by others: there is no repository"
+        refused = house.ctl("model", "canary", "chat")
+        assert (refused.returncode, "with another --url URL" in refused.stderr) == (3, True)
+        house.ok("model", "rollback", "chat")
+        assert words(house) == "one"
+
+
 def test_a_restart_of_the_daemon_costs_no_request(house: House) -> None:
     house.stop()
     house.options = ["--leave-running"]
@@ -191,6 +203,9 @@ def test_declared_ones_are_served(house: House) -> None:
     [
         (("--engine", "external", "--repo", "a/b"), 2, "serves nothing by itself"),
         (("--url", "http://127.0.0.1:9"), 2, "serves weights that are here"),
+        (("--engine", "external", "--url", "http://x", "--quant", "Q8_0"), 2, "no use for --quant"),
+        (("--engine", "external", "--url", "http://x", "--allow-unsafe"), 2, "no use for --allow-unsafe"),
+        (("--repo", "a/b", "--key-file", "/k"), 2, "say how to ask a --url"),
         (("--engine", "external", "--url", "ftp://x"), 2, "neither http:// nor https://"),
         (("--engine", "external", "--url", "http://u:p@x"), 2, "--key-file FILE"),
         (("--engine", "external", "--url", "http://x/api/v1"), 2, "none but /v1"),

@@ -52,6 +52,21 @@ def test_engine_arguments_and_repository_move_with_a_promote_and_back_with_a_rol
     assert runs_on(house) == ("twin", [], OTHER_REPO)
 
 
+def test_another_quantisation_moves_with_a_promote_and_back_with_a_rollback(house: House) -> None:
+    small, large = "chat-Q4_K_M.gguf", "chat-Q8_0.gguf"
+    house.hub.commit(REPO, {small: Behaviour(words="small").weights(), large: Behaviour(words="large").weights()})
+    house.ok("model", "add", "chat", "--repo", REPO, "--engine", "toy")
+    assert house.model()["origin"]["files"] == [small]
+    house.ok("model", "canary", "chat", "--quant", "Q8_0")
+    house.ok("model", "promote", "chat")
+    assert house.model()["origin"]["files"] == [large]
+    # What is newer for it is of its quantisation from now on.
+    house.hub.commit(REPO, {small: Behaviour(words="smaller").weights()})
+    assert house.json("model", "canary", "chat", "--dry-run")["newer"] is False
+    house.ok("model", "rollback", "chat")
+    assert house.model()["origin"]["files"] == [small]
+
+
 def test_the_same_local_weights_are_tried_on_another_engine(house: House, tmp_path: Path) -> None:
     weights = tmp_path / "local.gguf"
     weights.write_bytes(Behaviour().weights())
