@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from llmgw_ctl.render.screen import Listing, facts, text
-from llmgw_ctl.render.words import counted, duration, size, source
+from llmgw_ctl.render.words import duration, size, source
 from llmgwd.protocol.states import WeightsFormat
 from llmgwd.protocol.views import EngineView, PreviewView
 
@@ -83,9 +83,8 @@ def preview_page(preview: PreviewView) -> RenderableType:
         rows.append(("files", Group(*(text(line) for line in listed))))
         rows.append(("to fetch", size(preview.fetch_bytes) if preview.fetch_bytes else "nothing, all of it is on disk"))
     rows.extend((name if name != "weights" else "takes", value) for name, value in _facts(preview.engine))
-    may = "may be" if preview.newer is None else "would be"
-    title = f"{preview.model}: {counted(1, 'engine')} {may} started on {preview.engine.name}"
-    return Group(text(title), facts(rows))
+    would = "may" if preview.newer is None else "would"
+    return Group(text(f"{preview.name} {would} run on {preview.engine.name}"), facts(rows))
 
 
 def _on_disk(fetch_bytes: int) -> str:

@@ -5,6 +5,7 @@ import msgspec
 from llmgwd.control.show import origin_view
 from llmgwd.domain.catalog import Model
 from llmgwd.domain.differences import what_differs
+from llmgwd.domain.errors import refused
 from llmgwd.domain.jobs import Job
 from llmgwd.engines.fleet import HOST
 from llmgwd.engines.templates import find_engine, find_program, program, slots
@@ -15,6 +16,7 @@ from llmgwd.jobs.services import Services
 from llmgwd.protocol.messages import AddModel, StartCanary
 from llmgwd.protocol.states import JobKind
 from llmgwd.protocol.views import EngineView, FileView, PreviewView
+from llmgwd.weights.progress import Cancelled
 
 
 def engine_view(services: Services, name: str, model: Model | None = None) -> EngineView:
@@ -48,11 +50,16 @@ async def preview(services: Services, request: AddModel | StartCanary, by: str) 
     kind = JobKind.ADD if isinstance(request, AddModel) else JobKind.CANARY
     # A job that is never written: its first step only looks.
     run = Run(Job("preview", kind, request.name, by, services.now(), msgspec.msgpack.encode(request)), services)
+    run.cancel_flag = services.stopping
     newer: bool | None = True
     try:
         summary = str(await repository(run))
     except NothingToDo as nothing:
         newer, summary = False, str(nothing)
+    except Cancelled as cancelled:
+        raise refused(
+            "stopping", "the daemon is stopping", hint="ask again once it has been started again"
+        ) from cancelled
     if isinstance(request, AddModel):
         row, changes = new_row(request, run.origin), ""
     else:
@@ -65,7 +72,7 @@ async def preview(services: Services, request: AddModel | StartCanary, by: str) 
     contents = run.origin.contents if run.origin.repo else ()
     files = tuple(FileView(file.path, file.size_bytes, library.needed_bytes([file])) for file in contents)
     return PreviewView(
-        model=request.name,
+        name=row.name,
         newer=newer,
         summary=summary,
         origin=origin_view(run.origin),

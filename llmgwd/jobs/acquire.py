@@ -10,6 +10,7 @@ from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.differences import how_it_runs_differs, only_runs_otherwise, what_changed
 from llmgwd.domain.errors import refused
 from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
+from llmgwd.engines.templates import find_engine
 from llmgwd.jobs.choices import check_fits, engine_of, format_of, no_repository, runs_otherwise, wanted_row
 from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
@@ -47,7 +48,7 @@ async def repository(run: Run) -> str:
     if repo is None:
         return _as_it_is(run, model)
     found = await run.in_thread(partial(_snapshot, run, repo, request.weights.revision))
-    wanted = run.services.engines[engine_of(request, model)].weights
+    wanted = find_engine(engine_of(request, model), run.services.engines).weights
     choice = partial(_choose, run, found, request.weights, model, wanted)
     chosen = Snapshot(found.repo, found.sha, await run.in_thread(choice))
     _note_origin(run, model, _origin(chosen))
@@ -140,7 +141,7 @@ async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
     look = partial(coming_traits, services.hub, services.library.layout, chosen, chosen.files, run.cancel_flag)
     traits = await run.in_thread(partial(abandonable, look, run.cancel_flag))
     changed = what_changed(served, msgspec.structs.replace(coming, traits=traits))
-    return f"{chosen.repo} at {coming.short}: {changed}"
+    return f"{chosen.repo} at {coming.short}" + (f": {changed}" if changed else "")
 
 
 def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) -> None:

@@ -289,9 +289,9 @@ class FileView(msgspec.Struct, frozen=True):
 
 
 class PreviewView(msgspec.Struct, frozen=True):
-    """What an `add` or `canary` would do."""
+    """What an `add` or `canary` would do. `name` is what would run then: the model, or its canary."""
 
-    model: str
+    name: str
     newer: bool | None
     """Whether anything would be started; null: only a look into local weights tells."""
     summary: str

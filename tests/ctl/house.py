@@ -246,7 +246,7 @@ ENGINE = EngineView(
     models=("chat",),
 )
 PREVIEW = PreviewView(
-    model="chat",
+    name="chat-canary",
     newer=True,
     summary="acme/chat-gguf at 9b1c2d3: weights (1 of 1 files, 93.9 MiB new)",
     origin=CANDIDATE_ORIGIN,

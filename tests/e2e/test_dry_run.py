@@ -62,7 +62,7 @@ def test_an_add_says_what_it_would_fetch_and_run(house: House) -> None:
     assert unchanged(house) == before
     assert house.json("weights", "list") == []
     shown = " ".join(house.ok(*words).split())
-    assert "chat: 1 engine would be started on llama-server" in shown
+    assert "chat would run on llama-server" in shown
     assert f"{FILE} {size} bytes" in shown
 
 
@@ -81,7 +81,7 @@ def test_a_canary_says_whether_there_is_anything_newer_and_what_of_it_is_on_disk
     assert "engine toy → keyed" in found["changes"]
     assert found["fetch_bytes"] == len(Behaviour(words="new").weights())
     again = house.json("model", "canary", "chat", "--revision", found["origin"]["revision"], "--dry-run")
-    assert again["engine"]["name"] == "toy"
+    assert (again["engine"]["name"], again["name"]) == ("toy", "chat-canary")
     assert unchanged(house) == before
     house.ok("model", "canary", "chat")
     house.ok("model", "abort", "chat")
