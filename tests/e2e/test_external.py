@@ -142,6 +142,22 @@ def test_a_restart_of_the_daemon_costs_no_request(house: House) -> None:
     house.start()
 
 
+def test_a_crash_loses_neither_the_model_nor_its_canary(house: House) -> None:
+    with elsewhere(Behaviour(words="old")) as old, elsewhere(Behaviour(words="new")) as new:
+        add(house, old.url)
+        house.ok("model", "canary", "chat", "--url", new.url, "--percent", "50")
+        house.stop(signal.SIGKILL)
+        house.start()
+        wait_until(lambda: "until its replica is ready" not in (house.canary() or {})["next"])
+        assert words(house, "canary") == "new"
+        assert words(house) == "old"
+        house.ok("model", "promote", "chat")
+        house.stop(signal.SIGKILL)
+        house.start()
+        wait_until(lambda: house.model()["ready"] == 1)
+        assert words(house) == "new"
+
+
 def test_tls_and_a_key_that_nobody_is_shown(house: House, tmp_path: Path) -> None:
     pem = certificate(tmp_path)
     key_file = tmp_path / "key"
