@@ -17,11 +17,12 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecords
 from llmgwd.domain.urls import Place, place_of
 from llmgwd.engines import probe
-from llmgwd.engines.gpus import Gpus, unreleased
+from llmgwd.engines.gpus import Gpus
 from llmgwd.engines.identity import is_itself
 from llmgwd.engines.key_file import read_key
 from llmgwd.engines.ports import free_port, is_taken
 from llmgwd.engines.pulse import until_hung
+from llmgwd.engines.release import end_on_gpus
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
 from llmgwd.engines.restarts import CRASH_LOOP_FAILURES, failures_in_a_row, pause_s
 from llmgwd.engines.templates import Engine
@@ -29,9 +30,6 @@ from llmgwd.protocol.states import ReplicaState
 
 HOST = "127.0.0.1"
 KEPT_LOGS = 100
-RELEASE_WAIT_S = 30.0
-"""How long a GPU may take to have the memory of ended processes again."""
-RELEASE_LOOK_S = 0.1
 LAST_LINES = 5
 """Of its log, shown with a replica that fails."""
 
@@ -345,26 +343,12 @@ class Fleet:
         if self._gpus is None:
             has_ended = await replica.process.end(grace_s)
         else:
-            has_ended = await self._end_on_gpus(self._gpus, replica.id, replica.process, grace_s)
+            has_ended = await end_on_gpus(self._gpus, replica.id, replica.process, grace_s)
         if not has_ended:
             log.error("process does not end id=%s pid=%d", replica.id, replica.process.pid)
             return
         replica.process = None
         self._records.forget(replica.id)
-
-    async def _end_on_gpus(self, gpus: Gpus, replica: str, running: process.Process, grace_s: float) -> bool:
-        """Returns once the GPUs have its memory again too, or RELEASE_WAIT_S is over."""
-        pids = {running.pid, *await anyio.to_thread.run_sync(running.members)}
-        before = await anyio.to_thread.run_sync(gpus.look)
-        if not await running.end(grace_s):
-            return False
-        left: dict[int, int] = {}
-        with anyio.move_on_after(RELEASE_WAIT_S):  # a driver signals nothing
-            while left := unreleased(before, await anyio.to_thread.run_sync(gpus.look), pids):  # noqa: ASYNC110
-                await anyio.sleep(RELEASE_LOOK_S)
-        for gpu, left_bytes in left.items():
-            log.error("gpu memory of an ended replica is not free id=%s gpu=%d bytes=%d", replica, gpu, left_bytes)
-        return True
 
     def _write_down(self, replica: Replica) -> None:
         if replica.process is not None:

@@ -15,7 +15,7 @@ from llmgwd import process
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind
-from llmgwd.engines import fleet as fleet_module
+from llmgwd.engines import release
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.gpus import Gpus
 from llmgwd.engines.replica import Replica, ReplicaSpec
@@ -417,7 +417,7 @@ class Card(Driver):
 async def test_a_replica_is_stopped_once_its_gpu_has_its_memory_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, looks: float, said: list[str]
 ) -> None:
-    monkeypatch.setattr(fleet_module, "RELEASE_WAIT_S", 1.0)
+    monkeypatch.setattr(release, "RELEASE_WAIT_S", 1.0)
     card = Card(looks)
     bench.fleet = bench.another_fleet(gpus=Gpus(card))
     replica = bench.start(Behaviour())
