@@ -8,10 +8,13 @@ from llmgw_ctl.options import (
     AllowUnsafe,
     AnyName,
     Detach,
+    DryRun,
+    Engine,
     EngineArgs,
     File,
     Gpus,
     Json,
+    KeyFile,
     LocalPath,
     Name,
     NoFitCheck,
@@ -19,6 +22,9 @@ from llmgw_ctl.options import (
     Quiet,
     Repo,
     Revision,
+    ServedName,
+    Urls,
+    check_dry_run,
     limits,
     seconds,
     share,
@@ -27,7 +33,7 @@ from llmgw_ctl.options import (
 )
 from llmgw_ctl.output import document
 from llmgw_ctl.session import daemon
-from llmgw_ctl.verbs import Manner, carry_out, tell_done
+from llmgw_ctl.verbs import Manner, carry_out, tell_done, tell_preview
 from llmgw_ctl.verdict import carry_out_until_verdict
 from llmgwd.protocol.messages import (
     Abort,
@@ -65,6 +71,10 @@ def canary(
     quant: Quant = None,
     path: LocalPath = None,
     allow_unsafe: AllowUnsafe = False,
+    url: Urls = None,
+    served_name: ServedName = None,
+    key_file: KeyFile = None,
+    engine: Engine = None,
     engine_arg: EngineArgs = None,
     gpus: Gpus = None,
     no_fit_check: NoFitCheck = False,
@@ -92,6 +102,7 @@ def canary(
         bool,
         typer.Option("--until-verdict", help="Wait until it ended: status 0 promoted, 5 rolled back, 3 aborted."),
     ] = False,
+    dry_run: DryRun = False,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
@@ -99,10 +110,12 @@ def canary(
     """Try newer weights on a share of a model's requests."""
     _check_together(steps, percent, detach, until_verdict)
     _check_deadline(deadline, on_deadline)
+    check_dry_run(dry_run, {"--detach": detach, "--quiet": quiet, "--until-verdict": until_verdict})
     request = StartCanary(
         name=name,
         percent=10.0 if percent is None else percent,
-        weights=weights(repo, revision, file, quant, path, allow_unsafe),
+        weights=weights(repo, revision, file, quant, path, allow_unsafe, url, served_name, key_file),
+        engine=engine,
         engine_args=tuple(engine_arg) if engine_arg else None,
         gpus=gpus,
         fit_check=not no_fit_check,
@@ -117,7 +130,9 @@ def canary(
     )
     manner = Manner(json, quiet, detach)
     with daemon(ctx) as connection:
-        if until_verdict:
+        if dry_run:
+            tell_preview(connection, request, manner)
+        elif until_verdict:
             carry_out_until_verdict(connection, request, manner)
         else:
             carry_out(connection, request, manner)

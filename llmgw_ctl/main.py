@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from llmgw_ctl import house, jobs, model, shelf
+from llmgw_ctl import engines, house, jobs, model, shelf
 from llmgw_ctl.failures import CommandError
 from llmgw_ctl.output import complain, is_lively, result
 from llmgw_ctl.quick import quicken
@@ -62,6 +62,7 @@ def build(argv: list[str], pretty: bool) -> typer.Typer:
     ctl.add_typer(model.app, name="model")
     ctl.add_typer(jobs.app, name="jobs")
     ctl.add_typer(shelf.app, name="weights")
+    ctl.add_typer(engines.app, name="engines")
     ctl.command()(house.status)
     ctl.command()(house.events)
     return app

@@ -13,10 +13,12 @@ from llmgw_ctl.options import (
     AllowUnsafe,
     AnyName,
     Detach,
+    DryRun,
     EngineArgs,
     File,
     Gpus,
     Json,
+    KeyFile,
     LocalPath,
     Name,
     NewName,
@@ -25,13 +27,16 @@ from llmgw_ctl.options import (
     Quiet,
     Repo,
     Revision,
+    ServedName,
+    Urls,
     adapter_choice,
     at_least_one,
+    check_dry_run,
     weights,
 )
 from llmgw_ctl.output import document, note
 from llmgw_ctl.session import daemon
-from llmgw_ctl.verbs import Manner, carry_out
+from llmgw_ctl.verbs import Manner, carry_out, tell_preview
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.messages import (
     AddModel,
@@ -60,6 +65,9 @@ def add(
     quant: Quant = None,
     path: LocalPath = None,
     allow_unsafe: AllowUnsafe = False,
+    url: Urls = None,
+    served_name: ServedName = None,
+    key_file: KeyFile = None,
     engine: Annotated[str, typer.Option(help="How the weights are served.")] = "llamacpp",
     engine_arg: EngineArgs = None,
     replicas: Annotated[int, typer.Option(help="How many engines run.", callback=at_least_one)] = 1,
@@ -84,16 +92,17 @@ def add(
     description: Annotated[str, typer.Option(help="A word on what it is for.", show_default=False)] = "",
     gpus: Gpus = None,
     no_fit_check: NoFitCheck = False,
+    dry_run: DryRun = False,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Fetch a model and serve it."""
-    if repo is None and path is None:
+    if repo is None and path is None and not url:
         raise typer.BadParameter("weights come from a repository or from this machine; give --repo or --path")
     request = AddModel(
         name=name,
-        weights=weights(repo, revision, file, quant, path, allow_unsafe),
+        weights=weights(repo, revision, file, quant, path, allow_unsafe, url, served_name, key_file),
         engine=engine,
         engine_args=tuple(engine_arg or ()),
         replicas=replicas,
@@ -104,8 +113,13 @@ def add(
         gpus=gpus,
         fit_check=not no_fit_check,
     )
+    manner = Manner(json, quiet, detach)
+    check_dry_run(dry_run, {"--detach": detach, "--quiet": quiet})
     with daemon(ctx) as connection:
-        carry_out(connection, request, Manner(json, quiet, detach))
+        if dry_run:
+            tell_preview(connection, request, manner)
+        else:
+            carry_out(connection, request, manner)
 
 
 @app.command("list")
@@ -213,13 +227,17 @@ def update(
     quant: Quant = None,
     path: LocalPath = None,
     allow_unsafe: AllowUnsafe = False,
+    url: Urls = None,
+    served_name: ServedName = None,
+    key_file: KeyFile = None,
     no_fit_check: NoFitCheck = False,
     detach: Detach = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Move a model to its newest weights without a canary."""
-    request = Update(name, weights(None, revision, file, quant, path, allow_unsafe), not no_fit_check)
+    choice = weights(None, revision, file, quant, path, allow_unsafe, url, served_name, key_file)
+    request = Update(name, choice, not no_fit_check)
     with daemon(ctx) as connection:
         carry_out(connection, request, Manner(json, quiet, detach))
 

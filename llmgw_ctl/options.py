@@ -7,7 +7,7 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from llmgw_ctl.completion import job_ids, model_names
+from llmgw_ctl.completion import engine_names, job_ids, model_names
 from llmgwd.protocol.messages import AdapterChoice, WeightsChoice
 
 Name = Annotated[
@@ -24,6 +24,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on s
 Detach = Annotated[bool, typer.Option("--detach", help="Print the job's id at once instead of following it.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only failures.")]
 
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be fetched and run, and start nothing.")]
+
 Repo = Annotated[str | None, typer.Option(metavar="ORG/REPO", help="Hugging Face repository of the weights.")]
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag; the newest commit when not given.")]
 File = Annotated[str | None, typer.Option(metavar="GLOB", help="Which of the repository's files.")]
@@ -35,6 +37,20 @@ LocalPath = Annotated[str | None, typer.Option("--path", metavar="PATH", help="L
 EngineArgs = Annotated[
     list[str] | None,
     typer.Option("--engine-arg", metavar="ARG", help="An argument for the engine; repeat it for more."),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(metavar="ENGINE", help="Another engine than the model's.", autocompletion=engine_names),
+]
+Urls = Annotated[
+    list[str] | None,
+    typer.Option("--url", metavar="URL", help="Where somebody else serves it; repeat it for more."),
+]
+ServedName = Annotated[
+    str | None, typer.Option("--served-name", metavar="NAME", help="What it is called at --url, when not NAME.")
+]
+KeyFile = Annotated[
+    str | None, typer.Option("--key-file", metavar="FILE", help="File with the API key that --url asks for.")
 ]
 
 Gpus = Annotated[
@@ -95,6 +111,13 @@ def limits(written: list[str] | None) -> dict[str, float | None]:
     return found
 
 
+def check_dry_run(dry_run: bool, others: dict[str, bool]) -> None:
+    """Raises BadParameter for options that have nothing to do in a dry run."""
+    given = [option for option, value in others.items() if value]
+    if dry_run and given:
+        raise typer.BadParameter(f"--dry-run starts nothing, so {', '.join(given)} could do nothing")
+
+
 def at_least_one(value: int) -> int:
     if value < 1:
         raise typer.BadParameter(f"at least 1 is needed, not {value}")
@@ -122,14 +145,38 @@ def weights(
     quant: str | None = None,
     path: str | None = None,
     allow_unsafe: bool = False,
+    urls: list[str] | None = None,
+    served_name: str | None = None,
+    key_file: str | None = None,
 ) -> WeightsChoice:
-    """The choice as the daemon takes it, a path made absolute. Raises BadParameter when options exclude each other."""
+    """The choice as the daemon takes it, paths made absolute. Raises BadParameter when options exclude each other."""
+    if urls:
+        clashing = {"--repo": repo, "--revision": revision, "--file": file, "--quant": quant, "--path": path}
+        given = [option for option, value in clashing.items() if value is not None]
+        if given := [*given, *(["--allow-unsafe"] if allow_unsafe else [])]:
+            raise typer.BadParameter(f"--url is served by somebody else, who has no use for {', '.join(given)}")
+    elif served_name is not None or key_file is not None:
+        raise typer.BadParameter("--served-name and --key-file say how to ask a --url, and there is none")
     if path is not None:
         clashing = {"--repo": repo, "--revision": revision, "--file": file, "--quant": quant}
         given = [option for option, value in clashing.items() if value is not None]
         if given := [*given, *(["--allow-unsafe"] if allow_unsafe else [])]:
             raise typer.BadParameter(f"--path takes weights from this machine, {', '.join(given)} from a repository")
-        path = str(Path(path).expanduser().absolute())
+        path = _absolute(path)
     if file is not None and quant is not None:
         raise typer.BadParameter("--file and --quant both choose the files; give one of them")
-    return WeightsChoice(repo=repo, revision=revision, file=file, quant=quant, path=path, allow_unsafe=allow_unsafe)
+    return WeightsChoice(
+        repo=repo,
+        revision=revision,
+        file=file,
+        quant=quant,
+        path=path,
+        allow_unsafe=allow_unsafe,
+        urls=tuple(urls or ()),
+        served_name=served_name,
+        key_file=None if key_file is None else _absolute(key_file),
+    )
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())

@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-from llmgw_ctl.client import Connection
+from llmgw_ctl.client import VERB_S, Connection
 from llmgw_ctl.drawing import Drawing, drawing
 from llmgw_ctl.failures import DaemonGoneError, InterruptedByUserError
 from llmgw_ctl.follow import failure_of, outcome_of
 from llmgw_ctl.output import document, note, result
-from llmgwd.protocol.messages import Done, Request, Started
+from llmgwd.protocol.messages import AddModel, Done, Preview, Previewed, Request, StartCanary, Started
 from llmgwd.protocol.states import JobState
 from llmgwd.protocol.views import JobView
 
@@ -45,6 +45,18 @@ def carry_out(connection: Connection, request: Request, manner: Manner) -> None:
         tell_started(reply, manner)
     else:
         conclude(follow(connection, reply.job, manner), manner)
+
+
+def tell_preview(connection: Connection, request: AddModel | StartCanary, manner: Manner) -> None:
+    """What the verb would do. Raises CommandError for what it would be refused."""
+    preview = connection.ask(Preview(request), Previewed, VERB_S).preview
+    if manner.json:
+        document(preview)
+        return
+    from llmgw_ctl.render.engines import preview_page
+    from llmgw_ctl.render.screen import draw
+
+    draw(preview_page(preview))
 
 
 def tell_done(done: Done, manner: Manner) -> None:

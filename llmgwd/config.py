@@ -10,11 +10,12 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from llmgwd.domain.adapters import AdapterFormat
 from llmgwd.domain.errors import LlmgwError, unusable
-from llmgwd.protocol.states import EventKind
+from llmgwd.protocol.states import EventKind, WeightsFormat
 from llmgwd.verdict.limits import LimitError, complete
 
+EXTERNAL = "external"
+"""The engine of URLs that somebody else runs: nothing is started, and nothing ended."""
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 YAML_WORDS = {"object": "a mapping", "array": "a list", "str": "text", "int": "a whole number", "null": "nothing"}
@@ -98,13 +99,15 @@ class AdapterSettings(Section, frozen=True):
     argv: tuple[str, ...] = ()
     asked_as: str = "{name}"
     fields: dict[str, str] = {}
-    format: AdapterFormat = AdapterFormat.ANY
 
 
 class EngineSettings(Section, frozen=True):
-    """A command that serves weights; see `llmgwd.engines.templates` for what stands in for what."""
+    """A command that serves weights; see `llmgwd.engines.templates` for what stands in for what.
 
-    argv: tuple[str, ...]
+    `external` has no command; of it only slots and probes are set.
+    """
+
+    argv: tuple[str, ...] = ()
     health: str = "/health"
     ready_timeout: Seconds = Seconds(600)
     env: dict[str, str] = {}
@@ -112,6 +115,14 @@ class EngineSettings(Section, frozen=True):
     """Requests that it decodes at once."""
     probe_every: Seconds = Seconds(30)
     probe_timeout: Seconds = Seconds(60)
+    weights: str = WeightsFormat.ANY
+    """A `WeightsFormat` but `none`."""
+    own_name: str = "{name}"
+    """The model name that it has to be asked for."""
+    lists_itself: bool = False
+    """Whether its `/v1/models` lists that name."""
+    first_answer: Seconds = Seconds(120)
+    stop_grace: Seconds = Seconds(10)
     adapters: AdapterSettings | None = None
     gpus: int = 0
     """GPUs that a replica takes where its model does not say."""
@@ -126,7 +137,11 @@ class ScalingSettings(Section, frozen=True):
 
 class DeclaredModel(Section, frozen=True):
     name: str
-    path: Path
+    path: Path | None = None
+    urls: tuple[str, ...] = ()
+    """Of what others run, with engine `external`."""
+    served_name: str | None = None
+    key_file: Path | None = None
     engine: str = "llamacpp"
     engine_args: tuple[str, ...] = ()
     scaling: ScalingSettings = ScalingSettings()
@@ -253,6 +268,14 @@ def _is_web_address(url: str) -> bool:
         return False
 
 
+def _check_external(engine: EngineSettings) -> None:
+    set_here = EngineSettings(slots=engine.slots, probe_every=engine.probe_every, probe_timeout=engine.probe_timeout)
+    for field in engine.__struct_fields__:
+        if getattr(engine, field) != getattr(set_here, field):
+            why = "nothing is started for it; only slots, probe_every and probe_timeout are set"
+            raise unusable("bad_config", f"engines.{EXTERNAL}.{field} is {getattr(engine, field)!r}: {why}")
+
+
 def _check(settings: Settings) -> None:
     positive: dict[str, float] = {
         "gateway.workers": settings.gateway.workers,
@@ -266,6 +289,8 @@ def _check(settings: Settings) -> None:
     for name, engine in settings.engines.items():
         positive[f"engines.{name}.probe_every"] = engine.probe_every
         positive[f"engines.{name}.probe_timeout"] = engine.probe_timeout
+        positive[f"engines.{name}.first_answer"] = engine.first_answer
+        positive[f"engines.{name}.stop_grace"] = engine.stop_grace
     for index, model in enumerate(settings.models):
         positive[f"models[{index}].scaling.min"] = model.scaling.min
         if model.scaling.max != model.scaling.min:
@@ -274,12 +299,12 @@ def _check(settings: Settings) -> None:
                 f"models[{index}].scaling.max is {model.scaling.max}: expected {model.scaling.min}, the same as min; "
                 "a number of replicas that follows the load is not supported",
             )
-        if not model.path.is_absolute():
-            raise unusable("bad_config", f"models[{index}].path is {str(model.path)!r}: expected an absolute path")
-        for name, path in model.adapters.items():
-            if not path.is_absolute():
-                where = f"models[{index}].adapters.{name}"
-                raise unusable("bad_config", f"{where} is {str(path)!r}: expected an absolute path")
+        if model.path is None and not model.urls:
+            raise unusable("bad_config", f"models[{index}].path is missing")
+        adapters = [(f"adapters.{name}", path) for name, path in model.adapters.items()]
+        for key, path in (("path", model.path), ("key_file", model.key_file), *adapters):
+            if path is not None and not path.is_absolute():
+                raise unusable("bad_config", f"models[{index}].{key} is {str(path)!r}: expected an absolute path")
     for where, number in positive.items():
         if not 0 < number < math.inf:
             raise unusable("bad_config", f"{where} is {number:g}: expected more than 0")
@@ -313,8 +338,17 @@ def _check(settings: Settings) -> None:
                     + ", ".join(EventKind),
                 )
     for name, engine in settings.engines.items():
+        if name == EXTERNAL:
+            _check_external(engine)
+            continue
         if not engine.argv:
             raise unusable("bad_config", f"engines.{name}.argv is empty: expected the program and its arguments")
+        if not engine.own_name or "{" in engine.own_name.replace("{name}", ""):
+            raise unusable(
+                "bad_config", f"engines.{name}.own_name is {engine.own_name!r}: expected a name, or {{name}}"
+            )
+        if engine.weights not in (WeightsFormat.GGUF, WeightsFormat.FOLDER, WeightsFormat.ANY):
+            raise unusable("bad_config", f"engines.{name}.weights is {engine.weights!r}: expected gguf, folder or any")
         if engine.slots is not None and engine.slots < 1:
             raise unusable("bad_config", f"engines.{name}.slots is {engine.slots}: expected 1 or more")
         for key, value in engine.env.items():

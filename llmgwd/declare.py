@@ -6,17 +6,20 @@ from collections.abc import Mapping
 import anyio.abc
 import msgspec
 
-from llmgwd.config import DeclaredModel, Settings
+from llmgwd.config import EXTERNAL, DeclaredModel, Settings
 from llmgwd.domain.catalog import Adapter, Model, Origin
 from llmgwd.domain.errors import LlmgwError, unusable
 from llmgwd.domain.names import check_new_name, fallbacks_of, names
-from llmgwd.engines.adapters import check_template, find_template
-from llmgwd.engines.templates import PRESETS, AdapterTemplate, Engine, check_argv, find_engine
+from llmgwd.engines.adapters import check_takes_adapters, check_template
+from llmgwd.engines.presets import PRESETS
+from llmgwd.engines.templates import AdapterTemplate, Engine, check_argv, find_engine
+from llmgwd.jobs.choices import check_choice, check_fits
 from llmgwd.jobs.presence import forget
 from llmgwd.jobs.services import Services
 from llmgwd.jobs.take_out import retire
 from llmgwd.jobs.upkeep import ensure_served
-from llmgwd.protocol.states import EventKind
+from llmgwd.protocol.messages import WeightsChoice
+from llmgwd.protocol.states import EventKind, WeightsFormat
 from llmgwd.protocol.views import EventView
 from llmgwd.weights.adapters import find_local_adapter
 from llmgwd.weights.local import find_local
@@ -38,19 +41,25 @@ def engines_of(settings: Settings) -> dict[str, Engine]:
     """The presets and the configuration's own. Raises LlmgwError for a template that cannot work."""
     engines = dict(PRESETS)
     for name, engine in settings.engines.items():
-        check_argv(f"engines.{name}.argv", engine.argv)
+        if name != EXTERNAL:
+            check_argv(f"engines.{name}.argv", engine.argv)
         adapters = None
         if engine.adapters is not None:
             adapters = AdapterTemplate(**msgspec.structs.asdict(engine.adapters))
             check_template(f"engines.{name}.adapters", adapters)
         engines[name] = Engine(
             argv=engine.argv,
-            health=engine.health,
+            health=engine.health if engine.argv else "",
             ready_timeout_s=float(engine.ready_timeout),
             env=engine.env,
             slots=engine.slots,
             probe_every_s=float(engine.probe_every),
             probe_timeout_s=float(engine.probe_timeout),
+            weights=WeightsFormat(engine.weights) if engine.argv else WeightsFormat.NONE,
+            own_name=engine.own_name,
+            lists_itself=engine.lists_itself,
+            first_answer_s=float(engine.first_answer),
+            stop_grace_s=float(engine.stop_grace),
             adapters=adapters,
             gpus=engine.gpus,
         )
@@ -63,20 +72,17 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
     for index, entry in enumerate(settings.models):
         try:
             check_new_name(entry.name, entry.aliases, tuple(entry.adapters), names([*others, *models]))
-            find_engine(entry.engine, engines)
-            if not entry.path.exists():
-                raise unusable("no_weights", f"path is {str(entry.path)!r}: there is no such file or folder")
+            origin = _origin(entry, engines)
             adapters = _adapters(entry, engines)
-            weights = find_local(entry.path.absolute())
         except LlmgwError as error:
             raise unusable("bad_config", f"models[{index}]: {error.message}") from error
         models.append(
             Model(
                 name=entry.name,
-                origin=Origin(path=weights.path, files=weights.files, size_bytes=weights.size_bytes),
+                origin=origin,
                 engine=entry.engine,
                 engine_args=entry.engine_args,
-                replicas=entry.scaling.min,
+                replicas=len(origin.urls) or entry.scaling.min,
                 aliases=entry.aliases,
                 description=entry.description,
                 declared=True,
@@ -92,7 +98,8 @@ def _adapters(entry: DeclaredModel, engines: Mapping[str, Engine]) -> tuple[Adap
     """Raises LlmgwError for one that is not there or that the engine does not take."""
     if not entry.adapters:
         return ()
-    wanted = find_template(entry.engine, engines).format
+    check_takes_adapters(entry.engine, engines)
+    wanted = engines[entry.engine].weights
     found = {name: find_local_adapter(str(path), wanted) for name, path in entry.adapters.items()}
     return tuple(Adapter(name, Origin(path=local.path)) for name, local in found.items())
 
@@ -110,9 +117,32 @@ def _with_fallbacks(models: list[Model], settings: Settings) -> list[Model]:
     return found
 
 
+def _origin(entry: DeclaredModel, engines: Mapping[str, Engine]) -> Origin:
+    """Raises LlmgwError when what is declared does not go together, or is not there."""
+    if find_engine(entry.engine, engines).is_external:
+        if not entry.urls or entry.path is not None or entry.engine_args or entry.gpus:
+            raise unusable("no_url", f"engine is {entry.engine}: expected urls, and no path, engine_args or gpus")
+        key_file = None if entry.key_file is None else str(entry.key_file)
+        check_choice(WeightsChoice(urls=entry.urls, served_name=entry.served_name, key_file=key_file))
+        return Origin(urls=entry.urls, served_name=entry.served_name, key_file=key_file)
+    if entry.urls or entry.served_name or entry.key_file:
+        raise unusable("bad_engine", f"urls, served_name and key_file are for engine {EXTERNAL}, not {entry.engine}")
+    if entry.path is None:
+        raise unusable("no_weights", "path is missing")
+    if not entry.path.exists():
+        raise unusable("no_weights", f"path is {str(entry.path)!r}: there is no such file or folder")
+    weights = find_local(entry.path)
+    origin = Origin(path=weights.path, files=weights.files, size_bytes=weights.size_bytes)
+    check_fits(entry.engine, engines, origin)
+    return origin
+
+
 async def declare(services: Services, wanted: list[Model], tasks: anyio.abc.TaskGroup) -> None:
-    """Brings catalog and fleet to the declared models. Raises LlmgwError, having changed nothing, as `write_down`."""
-    await serve_declared(services, wanted, write_down(services, wanted), tasks)
+    """At a start, brings catalog and fleet to the declared models.
+
+    Raises LlmgwError, having changed nothing, as `write_down`.
+    """
+    await serve_declared(services, wanted, write_down(services, wanted), tasks, at_start=True)
 
 
 def write_down(services: Services, wanted: list[Model]) -> list[Model]:
@@ -139,7 +169,7 @@ def write_down(services: Services, wanted: list[Model]) -> list[Model]:
 
 
 async def serve_declared(
-    services: Services, wanted: list[Model], gone: list[Model], tasks: anyio.abc.TaskGroup
+    services: Services, wanted: list[Model], gone: list[Model], tasks: anyio.abc.TaskGroup, *, at_start: bool = False
 ) -> None:
     """Brings the fleet to what is written; one that did not change keeps its replicas.
 
@@ -149,7 +179,7 @@ async def serve_declared(
     for model in wanted:
         try:
             # Its row may be the same while the engine that it names is another now.
-            ensure_served(services, model, tasks)
+            ensure_served(services, model, tasks, at_start=at_start)
         except LlmgwError as error:
             log.error("declared model not started name=%s why=%s", model.name, error.message)
     await services.dataplane.publish()

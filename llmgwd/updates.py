@@ -31,7 +31,8 @@ async def check(services: Services, model: Model) -> UpdateView:
     """What the hub has for this model now. A hub that does not answer is said in the view, not raised."""
     origin, latest = model.origin, None
     if origin.repo is None or origin.revision is None:
-        return UpdateView(model.name, None, None, None, newer=False, summary="local weights: there is no repository")
+        what = "served by others" if origin.urls else "local weights"
+        return UpdateView(model.name, None, None, None, newer=False, summary=f"{what}: there is no repository")
     try:
         ask = partial(services.hub.snapshot, origin.repo, cancelled=services.stopping)
         found = await anyio.to_thread.run_sync(ask, abandon_on_cancel=True)

@@ -67,6 +67,36 @@ MODEL = {"name": "a", "path": "/a.gguf"}
         ),
         ({"models": [{"name": "a"}]}, "models[0].path is missing"),
         (
+            {"models": [{"name": "a", "urls": ["http://x"], "key_file": "k"}]},
+            "models[0].key_file is 'k': expected an absolute path",
+        ),
+        (
+            {"engines": {"external": {"argv": ["x", "{port}"]}}},
+            "engines.external.argv is ('x', '{port}'): nothing is started for it; "
+            "only slots, probe_every and probe_timeout are set",
+        ),
+        (
+            {"engines": {"external": {"stop_grace": "1s"}}},
+            "engines.external.stop_grace is 1.0: nothing is started for it; "
+            "only slots, probe_every and probe_timeout are set",
+        ),
+        (
+            {"engines": {"x": {"argv": ["x"], "own_name": "{path}"}}},
+            "engines.x.own_name is '{path}': expected a name, or {name}",
+        ),
+        (
+            {"engines": {"x": {"argv": ["x"], "weights": "none"}}},
+            "engines.x.weights is 'none': expected gguf, folder or any",
+        ),
+        (
+            {"engines": {"x": {"argv": ["x"], "weights": "onnx"}}},
+            "engines.x.weights is 'onnx': expected gguf, folder or any",
+        ),
+        (
+            {"engines": {"x": {"argv": ["x"], "stop_grace": "0s"}}},
+            "engines.x.stop_grace is 0: expected more than 0",
+        ),
+        (
             {"models": [MODEL, {**MODEL, "scaling": {"max": "x"}}]},
             "models[1].scaling.max is 'x': expected a whole number, got text",
         ),

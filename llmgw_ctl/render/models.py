@@ -76,6 +76,8 @@ def model_page(model: ModelView) -> RenderableType:
         rows.append(("adapters", Group(*adapters)))
     if model.canary:
         rows.append(("canary", f"{model.canary}, given {percent(model.canary_share)} of the requests"))
+    if model.canary_changes:
+        rows.append(("differs in", model.canary_changes))
     if model.job:
         rows.append(("job", f"{model.job} is running"))
     if model.declared:
@@ -95,6 +97,10 @@ def _origin(origin: OriginView) -> list[tuple[str, RenderableType]]:
         rows.append(("revision", origin.revision or UNKNOWN))
     if origin.path:
         rows.append(("path", origin.path))
+    if origin.urls:
+        rows.append(("served at", ", ".join(origin.urls)))
+    if origin.served_name:
+        rows.append(("asked for as", origin.served_name))
     if origin.files:
         rows.append(("files", Group(*(text(file) for file in origin.files))))
     if origin.size_bytes is not None:

@@ -69,7 +69,7 @@ def source(origin: OriginView) -> str:
     """`ORG/REPO@5f3a9c1`, or the path of local weights."""
     if origin.repo:
         return f"{origin.repo}@{short(origin.revision)}"
-    return origin.path or UNKNOWN
+    return origin.path or ", ".join(origin.urls) or UNKNOWN
 
 
 def move(before: OriginView, after: OriginView) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 
+from llmgwd.control.preview import engine_view
 from llmgwd.control.show import canary_view, job_view, model_view
 from llmgwd.control.verbs import Verbs
 from llmgwd.domain.catalog import Model
@@ -28,6 +29,8 @@ Reply = (
     | m.Weights
     | m.Pruned
     | m.Logs
+    | m.Engines
+    | m.Previewed
     | m.Started
     | m.Done
     | m.Verified
@@ -70,6 +73,7 @@ class Answers:
             m.Update: verbs.update,
             m.Rollback: verbs.rollback,
             m.CancelJob: verbs.cancel,
+            m.Preview: verbs.preview,
         }
         if act := acting.get(type(request)):
             return await act(request, by)
@@ -99,10 +103,16 @@ class Answers:
                 return m.Jobs([job_view(self.verbs.runner.view_job(job))])
             case m.ListEvents(limit, of):
                 return m.Events(store.events.recent(limit, of))
+            case m.ListEngines():
+                return m.Engines([engine_view(services, name) for name in sorted(services.engines)])
+            case m.ShowEngine(name, of):
+                return m.Engines([engine_view(services, name, store.models.get(of) if of else None)])
             case m.FindLogs(name):
                 model = store.models.get(name)
                 owners = (model.name, *(row.name for row in store.models.all() if row.canary_of == model.name))
-                return m.Logs([str(each.log) for owner in owners for each in services.fleet.of(owner)])
+                return m.Logs(
+                    [str(each.log) for owner in owners for each in services.fleet.of(owner) if not each.is_external]
+                )
         raise AssertionError(f"{type(request).__name__} is not answered")
 
     def follow(

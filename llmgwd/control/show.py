@@ -3,8 +3,8 @@
 from datetime import datetime
 
 from llmgwd.domain.canary import Canary
-from llmgwd.domain.catalog import Model, Origin
-from llmgwd.domain.differences import what_changed
+from llmgwd.domain.catalog import Model, Origin, as_before
+from llmgwd.domain.differences import what_changed, what_differs
 from llmgwd.domain.jobs import Job
 from llmgwd.domain.plan import Standing, Wait, next_move
 from llmgwd.domain.samples import bad, judged
@@ -58,6 +58,8 @@ def origin_view(origin: Origin) -> OriginView:
         content=origin.content,
         context_length=traits.context_length,
         quantisation=traits.quantisation,
+        urls=origin.urls,
+        served_name=origin.served_name,
     )
 
 
@@ -68,7 +70,7 @@ def replica_view(replica: Replica) -> ReplicaView:
         address=replica.address,
         pid=replica.pid,
         revision=replica.spec.origin.revision,
-        log=str(replica.log),
+        log="" if replica.is_external else str(replica.log),
         detail=replica.detail,
         failures=replica.failures,
         last_lines=replica.said,
@@ -99,13 +101,19 @@ def model_view(services: Services, model: Model) -> ModelView:
         canary=canary.name if canary else None,
         canary_share=canary.share if canary else None,
         job=job.id if job else None,
-        changes=what_changed(model.previous, model.origin) if model.previous else "",
+        changes=what_differs(before, model) if (before := as_before(model)) else "",
+        canary_changes=_changes_of(canary) if canary else "",
         adapters=tuple(
             AdapterView(f"{model.name}:{adapter.name}", origin_view(adapter.origin)) for adapter in model.adapters
         ),
         gpus=model.gpus,
         fit_check=model.fit_check,
     )
+
+
+def _changes_of(canary: Canary) -> str:
+    """In what it differs from its model."""
+    return ", ".join(filter(None, (what_changed(canary.stable_origin, canary.origin), canary.runs_otherwise)))
 
 
 def canary_view(services: Services, canary: Canary) -> CanaryView:
@@ -141,7 +149,7 @@ def canary_view(services: Services, canary: Canary) -> CanaryView:
         limits=dict(services.dataplane.bench.limits(canary.id)),
         reason=canary.reason,
         job=job.id if job else None,
-        changes=what_changed(canary.stable_origin, canary.origin),
+        changes=_changes_of(canary),
         ignores_load=canary.ignores_load,
     )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from llmgwd.control.preview import preview
 from llmgwd.control.show import canary_view, job_view
 from llmgwd.domain.canary import Canary, CanaryEvent, after, already_promoted, check_share, no_canary
 from llmgwd.domain.catalog import Model, moved_back
@@ -11,10 +12,8 @@ from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
 from llmgwd.domain.names import asked_for, check_new_name, fallbacks_of, names
 from llmgwd.domain.plan import Progress, check_plan, given_by_hand, resumed
-from llmgwd.engines.adapters import find_template
-from llmgwd.engines.templates import find_engine
-from llmgwd.jobs.acquire import check_choice, no_repository
 from llmgwd.jobs.canary import plan_of
+from llmgwd.jobs.choices import check_choice, check_engine, check_source
 from llmgwd.jobs.promote import check_ready
 from llmgwd.jobs.run import Cancellation
 from llmgwd.jobs.runner import Runner, busy
@@ -33,22 +32,36 @@ class Verbs:
     services: Services
     runner: Runner
 
+    async def preview(self, request: m.Preview, by: str) -> m.Previewed:
+        """What a verb would do: refused as it would be, and then nothing is written."""
+        asked = request.request
+        if isinstance(asked, m.AddModel):
+            self._check_add(asked)
+        else:
+            self._check_canary(asked)
+        if job := self.services.store.jobs.of(asked.name):
+            raise busy(job)
+        return m.Previewed(await preview(self.services, asked, by))
+
     async def add(self, request: m.AddModel, by: str) -> m.Started:
+        self._check_add(request)
+        return self._start(JobKind.ADD, request.name, by, request)
+
+    def _check_add(self, request: m.AddModel) -> None:
         check_choice(request.weights)
-        find_engine(request.engine, self.services.engines)
+        engine = check_engine(request, None, self.services.engines)
         if request.replicas < 1:
             raise unusable("bad_replicas", f"{request.replicas} replicas are not possible: give 1 or more")
         check_gpus(request.gpus)
-        if not request.weights.repo and not request.weights.path:
+        if engine.is_external and request.replicas != 1:
+            raise unusable("bad_replicas", "each --url is one replica: repeat --url in place of --replicas")
+        if not (request.weights.repo or request.weights.path or request.weights.urls):
             raise unusable(
                 "no_weights", f"where do {request.name}'s weights come from? give --repo ORG/REPO or --path FILE"
             )
         adapters = tuple(adapter.name for adapter in request.adapters)
         check_new_name(request.name, request.aliases, adapters, self._taken())
-        if adapters:
-            find_template(request.engine, self.services.engines)
         fallbacks_of(request.name, request.aliases, request.fallbacks, self.services.store.models.all())
-        return self._start(JobKind.ADD, request.name, by, request)
 
     async def remove(self, request: m.RemoveModel, by: str) -> m.Started:
         model = self._changeable(request.name)
@@ -56,6 +69,10 @@ class Verbs:
         return self._start(JobKind.REMOVE, model.name, by, request)
 
     async def canary(self, request: m.StartCanary, by: str) -> m.Started:
+        self._check_canary(request)
+        return self._start(JobKind.CANARY, request.name, by, request)
+
+    def _check_canary(self, request: m.StartCanary) -> None:
         check_share(request.percent)
         check_choice(request.weights)
         check_plan(plan_of(request), of_steps=bool(request.steps))
@@ -66,10 +83,8 @@ class Verbs:
         check_gpus(request.gpus)
         model = self._changeable(request.name)
         self._check_no_canary(model)
-        chosen = request.weights
-        if not (chosen.repo or chosen.path or model.origin.repo):
-            raise no_repository(model.name)
-        return self._start(JobKind.CANARY, model.name, by, request)
+        check_engine(request, model, self.services.engines)
+        check_source(request, model)
 
     async def percent(self, request: m.SetPercent, by: str) -> m.Done:
         """A person's share holds a plan that would have given another, or promoted."""
@@ -174,8 +189,8 @@ class Verbs:
         check_choice(request.weights)
         model = self._changeable(request.name)
         self._check_no_canary(model, "updated")
-        if not (request.weights.repo or request.weights.path or model.origin.repo):
-            raise no_repository(model.name)
+        check_engine(request, model, self.services.engines)
+        check_source(request, model)
         return self._start(JobKind.UPDATE, model.name, by, request)
 
     async def rollback(self, request: m.Rollback, by: str) -> m.Started:

@@ -52,6 +52,8 @@ def _replicas(replicas: Iterable[Replica]) -> tuple[ReplicaRoute, ...]:
             port=each.port,
             served_name=each.spec.served_name,
             slots=each.spec.slots or 0,
+            tls=each.tls,
+            authorization=f"Bearer {each.key}" if each.key else "",
             adapters=adapter_routes(each.spec.engine, each.spec.served_name, each.spec.adapters),
         )
         for each in replicas

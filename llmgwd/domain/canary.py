@@ -44,6 +44,8 @@ class Canary(msgspec.Struct, frozen=True):
     """Length of a look: fixed for its life, since the evidence is kept by look."""
     ignores_load: bool = False
     """Whether its times count for promotion though its engine was idle while stable's was full."""
+    runs_otherwise: str = ""
+    """In what it differs from its model besides the weights."""
 
     @property
     def name(self) -> str:

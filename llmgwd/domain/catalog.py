@@ -22,6 +22,12 @@ class Origin(msgspec.Struct, frozen=True):
     size_bytes: int | None = None
     path: str | None = None
     """Absolute; only for local weights."""
+    urls: tuple[str, ...] = ()
+    """Where somebody else serves them; each is a replica."""
+    served_name: str | None = None
+    """The model name that is asked for at `urls`, where it is not the model's own."""
+    key_file: str | None = None
+    """Absolute path of the file with the API key for `urls`."""
     contents: tuple[RepoFile, ...] = ()
     """`files` with sizes and hashes; empty when they were never hashed."""
     traits: Traits | None = None
@@ -31,6 +37,8 @@ class Origin(msgspec.Struct, frozen=True):
         """How people call it: the revision's first seven digits, or the path and those of what was in it."""
         if self.revision:
             return self.revision[:7]
+        if self.urls:
+            return ", ".join(self.urls) + (f" ({self.served_name})" if self.served_name else "")
         content = self.content
         return (self.path or "nothing") + (f" ({content[:7]})" if content else "")
 
@@ -49,7 +57,10 @@ class Origin(msgspec.Struct, frozen=True):
         """What a roll-back is remembered by: repository and revision, and under no repository the content.
 
         A later commit that touches only a README has the same content, and so have local weights wherever they lie.
+        What is behind a URL is not known: there it is the URL.
         """
+        if self.urls:
+            return (("url", self.short),)
         revision = ((self.repo, self.revision),) if self.repo and self.revision else ()
         return (*revision, ("", self.content)) if self.content else revision
 
@@ -80,6 +91,8 @@ class Model(msgspec.Struct, frozen=True):
     previous_engine_args: tuple[str, ...] | None = None
     """With `previous`: the engine arguments it ran with, when the promoted canary brought others."""
     previous_gpus: int | None = None
+    previous_engine: str | None = None
+    """With `previous`: the engine it ran on; null is the present one."""
     declared: bool = False
     """Written in the configuration, and changed only there."""
     canary_of: str | None = None
@@ -99,16 +112,23 @@ def candidate(
     model: Model,
     origin: Origin,
     engine_args: tuple[str, ...] | None,
+    engine: str | None = None,
     *,
     gpus: int | None = None,
     fit_check: bool = True,
 ) -> Model:
-    """The canary of a model: the model in everything but its weights and what was asked for (K1)."""
+    """The canary of a model: the model in everything but its weights and what was asked for (K1).
+
+    Arguments of one engine mean nothing to another, so that a canary on another has none but its own.
+    """
+    engine = engine or model.engine
+    if engine_args is None:
+        engine_args = model.engine_args if engine == model.engine else ()
     return Model(
         name=canary_name(model.name),
         origin=origin,
-        engine=model.engine,
-        engine_args=model.engine_args if engine_args is None else engine_args,
+        engine=engine,
+        engine_args=engine_args,
         replicas=1,
         gpus=model.gpus if gpus is None else gpus,
         fit_check=fit_check,
@@ -121,6 +141,7 @@ def moved(
     model: Model,
     origin: Origin,
     engine_args: tuple[str, ...],
+    engine: str | None = None,
     *,
     gpus: int | None = None,
     fit_check: bool = True,
@@ -129,9 +150,12 @@ def moved(
     return msgspec.structs.replace(
         model,
         origin=origin,
+        engine=engine or model.engine,
         engine_args=engine_args,
+        replicas=len(origin.urls) or model.replicas,
         previous=model.origin,
         previous_engine_args=model.engine_args,
+        previous_engine=model.engine,
         gpus=model.gpus if gpus is None else gpus,
         fit_check=fit_check,
         previous_gpus=model.gpus,
@@ -140,10 +164,24 @@ def moved(
 
 def moved_back(model: Model, *, fit_check: bool = True) -> Model:
     """The model on its previous weights, and those it leaves as its previous. Raises when it has none."""
-    if model.previous is None:
+    before = as_before(model)
+    if before is None:
         raise refused("no_previous", f"{model.name} has no previous weights to go back to")
+    return moved(model, before.origin, before.engine_args, before.engine, gpus=before.gpus, fit_check=fit_check)
+
+
+def as_before(model: Model) -> Model | None:
+    """The model as it ran before it last moved; None when it never did."""
+    if model.previous is None:
+        return None
     args = model.engine_args if model.previous_engine_args is None else model.previous_engine_args
-    return moved(model, model.previous, args, gpus=model.previous_gpus, fit_check=fit_check)
+    return msgspec.structs.replace(
+        model,
+        origin=model.previous,
+        engine_args=args,
+        engine=model.previous_engine or model.engine,
+        gpus=model.gpus if model.previous_gpus is None else model.previous_gpus,
+    )
 
 
 def without_fallback(models: Iterable[Model], gone: str) -> list[Model]:

@@ -53,13 +53,11 @@ def _values(served_name: str, adapters: Iterable[AdapterOnDisk]) -> Iterable[dic
         yield {"name": served_name, "adapter": each.name, "index": str(index), "path": str(each.path)}
 
 
-def find_template(name: str, engines: Mapping[str, Engine]) -> AdapterTemplate:
-    """How the engine of this name takes adapters. Raises LlmgwError when it takes none."""
-    found = engines[name].adapters
-    if found is None:
+def check_takes_adapters(name: str, engines: Mapping[str, Engine]) -> None:
+    """Raises LlmgwError when the engine of this name takes no adapters."""
+    if engines[name].adapters is None:
         able = ", ".join(sorted(each for each, engine in engines.items() if engine.adapters is not None))
         raise unusable("no_adapters", f"the engine {name} takes no adapters; there are {able}, which do")
-    return found
 
 
 def check_template(where: str, template: AdapterTemplate) -> None:

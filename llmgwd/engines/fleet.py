@@ -1,7 +1,6 @@
 """The fleet: every replica, started or found running, watched, restarted and stopped."""
 
 import logging
-import os
 import re
 import secrets
 from collections.abc import Callable, Collection
@@ -16,24 +15,22 @@ from llmgwd import process
 from llmgwd.domain.catalog import CANARY_SUFFIX
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecords
+from llmgwd.domain.urls import Place, place_of
 from llmgwd.engines import probe
-from llmgwd.engines.adapters import adapter_words
-from llmgwd.engines.gpus import Gpus, unreleased
+from llmgwd.engines.gpus import Gpus
+from llmgwd.engines.identity import is_itself
+from llmgwd.engines.key_file import read_key
 from llmgwd.engines.placement import Placement
-from llmgwd.engines.ports import free_port, is_taken, was_taken_before
+from llmgwd.engines.ports import free_port, is_taken
 from llmgwd.engines.pulse import until_hung
+from llmgwd.engines.release import end_on_gpus
 from llmgwd.engines.replica import Replica, ReplicaSpec, read, written
 from llmgwd.engines.restarts import CRASH_LOOP_FAILURES, failures_in_a_row, pause_s
-from llmgwd.engines.templates import Engine, command
+from llmgwd.engines.templates import Engine
 from llmgwd.protocol.states import ReplicaState
 
 HOST = "127.0.0.1"
-STOP_GRACE_S = 10.0
-FIRST_ANSWER_TIMEOUT_S = 120.0
 KEPT_LOGS = 100
-RELEASE_WAIT_S = 30.0
-"""How long a GPU may take to have the memory of ended processes again."""
-RELEASE_LOOK_S = 0.1
 LAST_LINES = 5
 """Of its log, shown with a replica that fails."""
 
@@ -83,17 +80,43 @@ class Fleet:
         """For a replica that is to be written of before it is started."""
         return f"{re.sub(r'[^A-Za-z0-9.-]', '_', spec.model)}-{secrets.token_hex(3)}"
 
-    def start(self, spec: ReplicaSpec, *, keep_trying: bool = False, replica_id: str | None = None) -> Replica:
+    def start(
+        self, spec: ReplicaSpec, *, keep_trying: bool = False, replica_id: str | None = None, serves: bool = False
+    ) -> Replica:
         """Starts a replica and returns at once; `ensure_ready` waits for it.
 
         A first start that fails is final unless `keep_trying`; one that was ready is restarted whenever it ends.
+        `serves`: it is one that somebody else runs and that served when the last life of the daemon ended. It is ready
+        at once, and the first probe says whether that still holds.
         """
         replica_id = replica_id or self.new_id(spec)
-        replica = Replica(replica_id, spec.model, spec, HOST, self._free_port(), self._logs / f"{replica_id}.log")
+        place = self._place(spec)
+        replica = Replica(
+            replica_id, spec.model, spec, place.host, place.port, self._logs / f"{replica_id}.log", place.tls
+        )
         replica.keep_trying = keep_trying
+        if serves and replica.is_external:
+            self._take_for_ready(replica)
         self._begin(replica)
         _remove_old_logs(self._logs, {each.log for each in self._replicas.values()})
         return replica
+
+    def _place(self, spec: ReplicaSpec) -> Place:
+        """Where a new replica is to be: a free port here, or of the URLs that others serve the first without one."""
+        if not spec.engine.is_external:
+            return Place(HOST, self._free_port())
+        places = [place_of(url) for url in spec.origin.urls]
+        taken = {each.place for each in self.of(spec.model) if each.spec.origin == spec.origin and not each.is_leaving}
+        return next((each for each in places if each not in taken), places[0])
+
+    def _take_for_ready(self, replica: Replica) -> None:
+        try:
+            replica.key = read_key(replica.spec.origin.key_file)
+        except LlmgwError as error:
+            log.error("replica not ready id=%s why=%s", replica.id, error.message)
+            return
+        replica.state = ReplicaState.READY
+        replica.was_ready = True
 
     async def adopt(self, engines: Collection[Engine]) -> list[Replica]:
         """Finds the replicas of an earlier life of the daemon that still run. Nothing is done to any before `take_up`.
@@ -108,7 +131,7 @@ class Fleet:
             replica.process = found
             replica.keep_trying = replica.was_ready
             is_canarys = replica.owner.endswith(CANARY_SUFFIX)
-            if replica.was_ready and not is_canarys and await self._still_owns_port(replica):
+            if replica.was_ready and not is_canarys and await is_itself(replica):
                 replica.state = ReplicaState.READY
             await self.placement.adopt(replica)
             log.info("replica found running id=%s pid=%d state=%s", replica.id, found.pid, replica.state)
@@ -212,7 +235,7 @@ class Fleet:
             if replica.failure is not None:
                 return
             await anyio.sleep(pause_s(replica.failures))
-            if replica.state is not ReplicaState.CRASH_LOOP:
+            if replica.state is not ReplicaState.CRASH_LOOP and not replica.is_external:
                 self._set(replica, ReplicaState.STARTING)
 
     async def _trouble(self, replica: Replica, *, probe_at_once: bool) -> LlmgwError:
@@ -228,7 +251,8 @@ class Fleet:
                 found.append(await until_hung(replica, self._heard_at, at_once=probe_at_once))
                 tasks.cancel_scope.cancel()
 
-            tasks.start_soon(ends)
+            if not replica.is_external:
+                tasks.start_soon(ends)
             tasks.start_soon(hangs)
         return found[0]
 
@@ -238,9 +262,10 @@ class Fleet:
         replica.detail = error.message
         if replica.keep_trying:
             times = f"failed {replica.failures} times in a row, " if replica.failures > 1 else ""
-            replica.detail += f"; {times}starts again in {pause_s(replica.failures):g} s"
+            again = "is asked again" if replica.is_external else "starts again"
+            replica.detail += f"; {times}{again} in {pause_s(replica.failures):g} s"
         log.warning("replica failed id=%s why=%s", replica.id, replica.detail)
-        is_loop = replica.failures >= CRASH_LOOP_FAILURES
+        is_loop = replica.failures >= CRASH_LOOP_FAILURES and not replica.is_external
         self._set(replica, ReplicaState.CRASH_LOOP if is_loop else ReplicaState.FAILED)
         await self._end(replica)
         if not replica.keep_trying:
@@ -250,8 +275,10 @@ class Fleet:
             self._announce()
 
     async def _bring_up(self, replica: Replica) -> None:
-        """Starts the process, unless it runs, and waits for its first answer. Raises LlmgwError."""
-        if replica.process is None:
+        """Starts the process, unless it runs or is somebody else's; waits for its first answer. Raises LlmgwError."""
+        if replica.is_external:
+            replica.key = read_key(replica.spec.origin.key_file)
+        elif replica.process is None:
             await self.placement.place(replica, insists=replica.keep_trying)
             self._spawn(replica)
         await self._until_ready(replica)
@@ -260,18 +287,7 @@ class Fleet:
         spec = replica.spec
         if is_taken(replica.host, replica.port):
             replica.port = self._free_port()
-        values = {
-            "path": os.fspath(spec.path),
-            "projector": os.fspath(spec.projector) if spec.projector else "",
-            "name": spec.served_name,
-            "host": replica.host,
-            "port": str(replica.port),
-            "replica": replica.id,
-            "revision": spec.origin.revision or "",
-            "gpus": str(max(1, len(replica.gpus))),
-        }
-        adapters = adapter_words(spec.engine, spec.served_name, spec.adapters)
-        argv = command(spec.engine, spec.engine_args, values, adapters)
+        argv = spec.command(replica.host, str(replica.port), replica.id, len(replica.gpus))
         try:
             env = {**spec.engine.env, **self.placement.env(replica)}
             replica.process = process.spawn(argv, replica.log, self._mark(replica.id), env)
@@ -281,13 +297,13 @@ class Fleet:
 
     async def _until_ready(self, replica: Replica) -> None:
         spec = replica.spec
-        assert replica.process is not None
         with anyio.move_on_after(spec.engine.ready_timeout_s):
-            async with probe.client(replica.address) as engine:
-                await self._until_healthy(replica, engine)
-                await probe.complete(engine, spec.served_name, 1, FIRST_ANSWER_TIMEOUT_S)
+            async with probe.client(replica.address, replica.key) as engine:
+                if spec.engine.health:
+                    await self._until_healthy(replica, engine)
+                await self._first_answer(replica, engine)
             self._check_alive(replica)
-            if not await self._still_owns_port(replica) or await self._is_strangers(replica):
+            if not await is_itself(replica):
                 raise LlmgwError("port_taken", f"something else answers at {replica.address}", hint=_see(replica))
             await self.placement.note(replica)
             replica.detail, replica.said = "", ()
@@ -295,25 +311,18 @@ class Fleet:
             self._write_down(replica)
             if not replica.is_leaving:
                 self._set(replica, ReplicaState.READY)
-            log.info("replica ready id=%s pid=%d address=%s", replica.id, replica.process.pid, replica.address)
+            log.info("replica ready id=%s pid=%s address=%s", replica.id, replica.pid or "-", replica.address)
             return
         raise LlmgwError(
             "not_ready", f"{replica.id} was not ready within {spec.engine.ready_timeout_s:g} s", hint=_see(replica)
         )
 
-    async def _still_owns_port(self, replica: Replica) -> bool:
-        """Whether it is this replica that listens at its address, as far as that was ever to be told."""
-        assert replica.process is not None
-        listens = await anyio.to_thread.run_sync(process.listens, replica.process.pid, replica.port)
-        # Some engines are no more than a client of what really listens: a container's, for one.
-        did, replica.owns_port = replica.owns_port, listens is True
-        return listens is not False or not did
-
-    async def _is_strangers(self, replica: Replica) -> bool:
-        """Whether somebody had the port by the time its process was started, and answers in its place."""
-        if replica.owns_port or replica.pid is None:
-            return False
-        return await anyio.to_thread.run_sync(was_taken_before, replica.pid, replica.port)
+    async def _first_answer(self, replica: Replica, engine: httpx2.AsyncClient) -> None:
+        spec = replica.spec
+        try:
+            await probe.complete(engine, spec.served_name, 1, spec.engine.first_answer_s)
+        except LlmgwError as error:
+            raise LlmgwError(error.code, error.message, hint=_see(replica)) from error
 
     async def _until_healthy(self, replica: Replica, engine: httpx2.AsyncClient) -> None:
         while not await probe.is_healthy(engine, replica.spec.engine.health):
@@ -322,8 +331,7 @@ class Fleet:
         self._check_alive(replica)
 
     def _check_alive(self, replica: Replica) -> None:
-        assert replica.process is not None
-        if not replica.process.is_running:
+        if replica.process is not None and not replica.process.is_running:
             raise self._ended(replica, replica.process.returncode, " before it was ready")
 
     async def _until_it_ends(self, replica: Replica) -> LlmgwError:
@@ -341,29 +349,16 @@ class Fleet:
         """Ends what is left of the process group; it stays the replica's when it does not end."""
         if replica.process is None:
             return
+        grace_s = replica.spec.engine.stop_grace_s
         if self._gpus is None:
-            has_ended = await replica.process.end(STOP_GRACE_S)
+            has_ended = await replica.process.end(grace_s)
         else:
-            has_ended = await self._end_on_gpus(self._gpus, replica.id, replica.process)
+            has_ended = await end_on_gpus(self._gpus, replica.id, replica.process, grace_s)
         if not has_ended:
             log.error("process does not end id=%s pid=%d", replica.id, replica.process.pid)
             return
         replica.process = None
         self._records.forget(replica.id)
-
-    async def _end_on_gpus(self, gpus: Gpus, replica: str, running: process.Process) -> bool:
-        """Returns once the GPUs have its memory again too, or RELEASE_WAIT_S is over."""
-        pids = {running.pid, *await anyio.to_thread.run_sync(running.members)}
-        before = await anyio.to_thread.run_sync(gpus.look)
-        if not await running.end(STOP_GRACE_S):
-            return False
-        left: dict[int, int] = {}
-        with anyio.move_on_after(RELEASE_WAIT_S):  # a driver signals nothing
-            while left := unreleased(before, await anyio.to_thread.run_sync(gpus.look), pids):  # noqa: ASYNC110
-                await anyio.sleep(RELEASE_LOOK_S)
-        for gpu, left_bytes in left.items():
-            log.error("gpu memory of an ended replica is not free id=%s gpu=%d bytes=%d", replica, gpu, left_bytes)
-        return True
 
     def _write_down(self, replica: Replica) -> None:
         if replica.process is not None:
@@ -382,6 +377,8 @@ class Fleet:
 
 
 def _see(replica: Replica) -> str:
+    if replica.is_external:
+        return f"ask it yourself at {replica.address}; --served-name says what it is called there"
     return f"its log is {replica.log}"
 
 

@@ -1,6 +1,8 @@
 """What shows that an engine serves: its health page, then an answer to a real request."""
 
+import ssl
 import time
+from functools import cache
 from typing import Any, NamedTuple
 
 import httpx2
@@ -10,7 +12,9 @@ from llmgwd.domain.errors import LlmgwError
 
 PROMPT = "Say hello in one short sentence."
 CONNECT_TIMEOUT_S = 5.0
-HEALTH_TIMEOUT_S = 2.0
+HEALTH_TIMEOUT_S = 10.0
+"""Some generate a token for it, which takes longest right after they have loaded."""
+LISTING_TIMEOUT_S = 2.0
 
 
 class Answer(NamedTuple):
@@ -51,9 +55,32 @@ class _Reply(msgspec.Struct):
     timings: _Timings | None = None
 
 
-def client(address: str) -> httpx2.AsyncClient:
+class _Listed(msgspec.Struct):
+    """A model in `/v1/models`; `root` is where vLLM has its weights from."""
+
+    id: str = ""
+    root: str | None = None
+
+
+class _Listing(msgspec.Struct):
+    data: list[_Listed] = []
+
+
+def client(address: str, key: str = "") -> httpx2.AsyncClient:
     """For one engine. Neither the environment's proxies nor its netrc have a say in it."""
-    return httpx2.AsyncClient(base_url=address, trust_env=False, verify=False, timeout=HEALTH_TIMEOUT_S)
+    return httpx2.AsyncClient(
+        base_url=address,
+        headers={"authorization": f"Bearer {key}"} if key else {},
+        trust_env=False,
+        verify=_trusted() if address.startswith("https:") else False,
+        timeout=HEALTH_TIMEOUT_S,
+    )
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The system's certificates, and those that SSL_CERT_FILE and SSL_CERT_DIR name."""
+    return ssl.create_default_context()
 
 
 async def is_healthy(engine: httpx2.AsyncClient, path: str) -> bool:
@@ -62,6 +89,22 @@ async def is_healthy(engine: httpx2.AsyncClient, path: str) -> bool:
         return (await engine.get(path)).status_code == httpx2.codes.OK
     except httpx2.HTTPError:
         return False
+
+
+async def lists(engine: httpx2.AsyncClient, name: str, path: str) -> bool:
+    """Whether its `/v1/models` has this name and, where it says from where, these weights.
+
+    An engine that does not answer this is given the benefit of the doubt: that it lives is for others to say.
+    """
+    try:
+        reply = await engine.get("/v1/models", timeout=LISTING_TIMEOUT_S)
+        listed = msgspec.json.decode(reply.content, type=_Listing).data
+    except (httpx2.HTTPError, msgspec.DecodeError, UnicodeDecodeError):
+        return True
+    if reply.status_code != httpx2.codes.OK:
+        return True
+    own = [each for each in listed if each.id == name]
+    return bool(own) and not any((each.root or "").startswith("/") and each.root != path for each in own)
 
 
 async def complete(engine: httpx2.AsyncClient, model: str, max_tokens: int, timeout_s: float) -> Answer:
@@ -75,7 +118,7 @@ async def complete(engine: httpx2.AsyncClient, model: str, max_tokens: int, time
         ("/v1/completions", {"prompt": PROMPT, "max_tokens": max_tokens}),
         ("/v1/embeddings", {"input": PROMPT}),
     )
-    problem = ""
+    problem, secret = "", engine.headers.get("authorization", "").removeprefix("Bearer ")
     timeout = httpx2.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
     for path, body in attempts:
         started = time.perf_counter()
@@ -85,7 +128,9 @@ async def complete(engine: httpx2.AsyncClient, model: str, max_tokens: int, time
                 return _read(reply.content, time.perf_counter() - started)
         except httpx2.HTTPError as error:
             raise LlmgwError("no_answer", f"{path} gave no answer: {str(error) or type(error).__name__}") from error
-        problem = problem or f"{path} answered {reply.status_code}: {reply.text[:200]}"
+        # Some quote the key that they refuse.
+        said = reply.text.replace(secret, "…") if secret else reply.text
+        problem = problem or f"{path} answered {reply.status_code}: {said[:200]}"
         # An engine without this endpoint says so; anything else is a failure of the model.
         if reply.status_code not in (400, 404, 405, 501):
             break

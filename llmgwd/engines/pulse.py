@@ -22,7 +22,7 @@ async def until_hung(replica: Replica, heard_at: Callable[[str], float], *, at_o
     answers clients is not probed, and a probe that it has no room for while it does so is not held against it.
     """
     failures = 0
-    async with probe.client(replica.address) as engine:
+    async with probe.client(replica.address, replica.key) as engine:
         while True:
             since = anyio.current_time()
             engine_settings = replica.spec.engine

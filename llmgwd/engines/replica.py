@@ -14,8 +14,9 @@ from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord
 from llmgwd.domain.room import Needs
+from llmgwd.domain.urls import Place
 from llmgwd.engines.adapters import AdapterOnDisk, adapter_words
-from llmgwd.engines.templates import Engine, fitting, slots
+from llmgwd.engines.templates import Engine, command, fitting, slots
 from llmgwd.process import Process
 from llmgwd.protocol.states import ReplicaState
 
@@ -45,6 +46,21 @@ class ReplicaSpec:
     def slots(self) -> int | None:
         """Requests that it decodes at once; None: not known."""
         return slots(self.engine, self.engine_args)
+
+    def command(self, host: str, port: str, replica: str, gpus: int) -> list[str]:
+        """The command line of a replica there that was given so many GPUs."""
+        values = {
+            "path": os.fspath(self.path),
+            "projector": os.fspath(self.projector) if self.projector else "",
+            "name": self.served_name,
+            "host": host,
+            "port": port,
+            "replica": replica,
+            "revision": self.origin.revision or "",
+            "gpus": str(max(1, gpus)),
+        }
+        adapters = adapter_words(self.engine, self.served_name, self.adapters)
+        return command(self.engine, self.engine_args, values, adapters)
 
     def runs_like(self, other: "ReplicaSpec") -> bool:
         """Whether the running engine of one is as good as the other's: a canary's becomes its model's."""
@@ -79,6 +95,9 @@ class Replica:
     host: str
     port: int
     log: Path
+    tls: bool = False
+    key: str = field(default="", repr=False)
+    """Of an external engine: what it is asked with."""
     state: ReplicaState = ReplicaState.STARTING
     keep_trying: bool = False
     """Whether a start that fails is tried again; one that was ready is restarted in any case."""
@@ -107,8 +126,16 @@ class Replica:
 
     @property
     def address(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return self.place.url
+
+    @property
+    def place(self) -> Place:
+        return Place(self.host, self.port, self.tls)
+
+    @property
+    def is_external(self) -> bool:
+        """Whether somebody else runs it."""
+        return self.spec.engine.is_external
 
     @property
     def pid(self) -> int | None:

@@ -9,19 +9,22 @@ For weights without a projector, the argument that names it is left out with the
 """
 
 import re
-import sys
+import shutil
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from llmgwd.domain.adapters import AdapterFormat
 from llmgwd.domain.errors import unusable
+from llmgwd.protocol.states import WeightsFormat
 
 FIELDS = ("path", "projector", "name", "host", "port", "replica", "revision", "gpus")
 
 
 class AdapterTemplate(msgspec.Struct, frozen=True):
-    """How an engine takes adapters; what stands in braces is said in `llmgwd.engines.adapters`."""
+    """How an engine takes adapters; what stands in braces is said in `llmgwd.engines.adapters`.
+
+    They are of the format of its weights: a GGUF file, or a folder.
+    """
 
     each: tuple[str, ...]
     """On the command line, once for each adapter."""
@@ -31,15 +34,15 @@ class AdapterTemplate(msgspec.Struct, frozen=True):
     """The model name of a request for one."""
     fields: dict[str, str] = {}
     """Members of its JSON body besides, as JSON."""
-    format: AdapterFormat = AdapterFormat.ANY
 
 
 class Engine(msgspec.Struct, frozen=True):
     """One way to serve weights."""
 
     argv: tuple[str, ...]
+    """Empty: somebody else runs it."""
     health: str = "/health"
-    """Path that answers 200 once the weights are loaded."""
+    """Path that answers 200 once the weights are loaded; empty: only a real completion tells."""
     ready_timeout_s: float = 600.0
     env: dict[str, str] = {}
     slots: int | None = None
@@ -48,41 +51,32 @@ class Engine(msgspec.Struct, frozen=True):
     """How often a replica that has no requests is asked for a token."""
     probe_timeout_s: float = 60.0
     """How long it may take to answer that."""
-    adapters: AdapterTemplate | None = None
-    """None: it takes none."""
+    weights: WeightsFormat = WeightsFormat.ANY
+    own_name: str = "{name}"
+    """The model name that it has to be asked for."""
+    takes_colons: bool = True
+    """Whether it can be called by a name with a colon in it."""
+    lists_itself: bool = False
+    """Whether its `/v1/models` lists the name it was given: then another that answers in its place is found out."""
+    first_answer_s: float = 120.0
+    """How long its first answer may take once its health page says 200."""
+    stop_grace_s: float = 10.0
+    """How long it may take to end before it is killed."""
     gpus: int = 0
     """GPUs that a replica takes where its model does not say."""
+    program: str = ""
+    """What has to be on the path, where that is not the first word of argv."""
+    adapters: AdapterTemplate | None = None
+    """None: it takes none."""
 
+    @property
+    def is_external(self) -> bool:
+        return not self.argv
 
-PRESETS: dict[str, Engine] = {
-    "llamacpp": Engine(
-        argv=(
-            sys.executable,
-            "-m",
-            "llmgwd.engines.embedded",
-            "--model",
-            "{path}",
-            "--mmproj",
-            "{projector}",
-            "--alias",
-            "{name}",
-            "--host",
-            "{host}",
-            "--port",
-            "{port}",
-        ),
-        slots=4,
-        adapters=AdapterTemplate(
-            each=("--lora", "{path}"),
-            fields={"lora": '[{{"id":{index},"scale":1.0}}]'},
-            format=AdapterFormat.GGUF,
-        ),
-    ),
-}
 
 PROJECTOR = "{projector}"
 
-SLOT_OPTIONS = ("--parallel", "-np", "--max-num-seqs", "--max-running-requests")
+SLOT_OPTIONS = ("--parallel", "-np", "--max-num-seqs", "--max-running-requests", "--decode-concurrency")
 """What llama.cpp, vLLM and SGLang call the number of requests decoded at once."""
 
 
@@ -112,7 +106,7 @@ def fitting(argv: tuple[str, ...], *, has_projector: bool) -> tuple[str, ...]:
     """
     if has_projector:
         return argv
-    following = (*argv[1:], "")
+    following = (*argv, "")[1:]
     return tuple(
         word
         for word, after in zip(argv, following, strict=True)
@@ -120,10 +114,25 @@ def fitting(argv: tuple[str, ...], *, has_projector: bool) -> tuple[str, ...]:
     )
 
 
+def named(engine: Engine, name: str) -> str:
+    """What an engine that serves a model of this name has to be asked for."""
+    return engine.own_name.replace("{name}", name if engine.takes_colons else name.replace(":", "_"))
+
+
+def program(engine: Engine) -> str:
+    """What has to be installed for it; empty for an external one."""
+    return engine.program or next(iter(engine.argv), "")
+
+
+def find_program(engine: Engine) -> str | None:
+    """Where the engine's program is, by the path it is started with; None when it is not there."""
+    return shutil.which(program(engine), path=engine.env.get("PATH"))
+
+
 def slots(engine: Engine, extra: tuple[str, ...]) -> int | None:
     """Requests that one replica decodes at once, by the last word of its command line; None when nothing tells."""
     words = (*engine.argv, *extra)
-    told = [value for word, after in zip(words, (*words[1:], ""), strict=True) if (value := _slots_in(word, after))]
+    told = [value for word, after in zip(words, (*words, "")[1:], strict=True) if (value := _slots_in(word, after))]
     return told[-1] if told else engine.slots
 
 

@@ -24,6 +24,7 @@ _SPECIAL = re.compile(
 _FORWARDED_SPECIAL = frozenset((b"content-type", b"authorization"))
 _GIVEN_ONCE = re.compile(rb"content-type|authorization|expect|x-llmgw-.*")
 """Of two such lines the gateway and an engine might each believe another."""
+_AUTHORIZATION = re.compile(rb"^authorization:[^\n]*\n", re.IGNORECASE | re.MULTILINE)
 _METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 _LENGTH_LINE = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*(?=\r\n)", re.IGNORECASE)
 _REMEMBERED = 512
@@ -204,6 +205,11 @@ def _drop_nominated(head: RequestHead, special: list[tuple[bytes, bytes]]) -> No
             line for line in head.lines.splitlines(keepends=True) if line.partition(b":")[0].lower() not in nominated
         ]
         head.lines = b"".join(kept)
+
+
+def authorized(lines: bytes, authorization: bytes) -> bytes:
+    """Header lines with this one for Authorization, in place of the client's if that is among them."""
+    return _AUTHORIZATION.sub(b"", lines) + authorization
 
 
 def why_malformed(head: bytes) -> RefusedError:

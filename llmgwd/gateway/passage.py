@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from llmgwd.gateway.answers import RefusedError
 from llmgwd.gateway.ask import Ask
 from llmgwd.gateway.dial import Dial
-from llmgwd.gateway.heads import RequestHead
+from llmgwd.gateway.heads import RequestHead, authorized
 from llmgwd.gateway.ledger import Times
 from llmgwd.gateway.lines import LineKey, Place
 from llmgwd.gateway.routing import Cause, Choice, choose_again, no_replica, queue_full, waited_too_long
@@ -184,7 +184,8 @@ class Passage(ABC):
             connection.close()
             raise
         length = b"Content-Length: %d\r\n" % len(body) if body or head.method in _BODY_METHODS else b""
-        lines = b"%b %b HTTP/1.1\r\n%b%b%b\r\n" % (head.method, head.target, replica.host_line, head.lines, length)
+        passed = authorized(head.lines, replica.authorization) if replica.authorization else head.lines
+        lines = b"%b %b HTTP/1.1\r\n%b%b%b\r\n" % (head.method, head.target, replica.host_line, passed, length)
         self._connection = connection
         self._sent_at = self._gateway.loop.time()
         self._deadline = self._sent_at + self._gateway.settings.reply_timeout_s

@@ -148,7 +148,8 @@ class Gateway:
     def _replica(self, route: ReplicaRoute) -> Replica:
         replica = self._fleet.get(route)
         if replica is None:
-            pool = Pool(route.host, route.port, self.settings.upstream_idle_connections, self.loop)
+            limit = self.settings.upstream_idle_connections
+            pool = Pool(route.host, route.port, limit, self.loop, tls=route.tls)
             replica = self._fleet[route] = Replica(route, pool)
         replica.pool.is_closed = False
         return replica

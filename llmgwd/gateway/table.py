@@ -22,6 +22,7 @@ class Replica:
         "_busy_s",
         "_held_s",
         "_since",
+        "authorization",
         "counts_usage",
         "heard",
         "host_line",
@@ -39,6 +40,7 @@ class Replica:
         self.counts_usage = route.counts_usage
         self.slots = route.slots
         self.pool = pool
+        self.authorization = b"Authorization: %b\r\n" % route.authorization.encode() if route.authorization else b""
         self.in_flight = 0
         self._held_s = self._busy_s = 0.0
         self._since = time.monotonic()

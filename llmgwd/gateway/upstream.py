@@ -3,7 +3,9 @@
 import asyncio
 import select
 import socket
+import ssl
 from collections import deque
+from functools import cache
 from typing import Protocol, cast
 
 import httptools
@@ -281,13 +283,14 @@ class UpstreamConnection(asyncio.Protocol):
 class Pool:
     """The idle connections to one replica, the latest used on top."""
 
-    __slots__ = ("_host", "_idle", "_limit", "_loop", "_port", "is_closed", "last_head")
+    __slots__ = ("_host", "_idle", "_limit", "_loop", "_port", "_tls", "is_closed", "last_head")
 
-    def __init__(self, host: str, port: int, limit: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, host: str, port: int, limit: int, loop: asyncio.AbstractEventLoop, *, tls: bool = False) -> None:
         self._host = host
         self._port = port
         self._limit = limit
         self._loop = loop
+        self._tls = tls
         self._idle: deque[UpstreamConnection] = deque()
         self.last_head: LastHead[ReplyHead] = LastHead()
         self.is_closed = False
@@ -331,6 +334,16 @@ class Pool:
     async def connect(self) -> UpstreamConnection:
         """A new connection. Raises OSError when there is none to be had."""
         _, connection = await self._loop.create_connection(
-            lambda: UpstreamConnection(self), self._host, self._port, proto=socket.IPPROTO_TCP
+            lambda: UpstreamConnection(self),
+            self._host,
+            self._port,
+            proto=socket.IPPROTO_TCP,
+            ssl=_trusted() if self._tls else None,
         )
         return connection
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The system's certificates, and those that SSL_CERT_FILE and SSL_CERT_DIR name."""
+    return ssl.create_default_context()

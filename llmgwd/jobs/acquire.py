@@ -7,14 +7,16 @@ from pathlib import Path
 import msgspec
 
 from llmgwd.domain.catalog import Model, Origin
-from llmgwd.domain.differences import what_changed
-from llmgwd.domain.errors import LlmgwError, refused, unusable
+from llmgwd.domain.differences import how_it_runs_differs, only_runs_otherwise, what_changed
+from llmgwd.domain.errors import refused
 from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
+from llmgwd.engines.templates import find_engine
+from llmgwd.jobs.choices import check_fits, engine_of, format_of, no_repository, runs_otherwise, wanted_row
 from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.room import check_before_fetch
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
-from llmgwd.protocol.states import JobKind
+from llmgwd.protocol.states import JobKind, WeightsFormat
 from llmgwd.weights.choice import choose, entry_file
 from llmgwd.weights.fetch import fetch
 from llmgwd.weights.gguf_sets import quantisation_of
@@ -33,32 +35,51 @@ def asked(run: Run) -> AddModel | StartCanary | Update:
     return request
 
 
-def other_engine_args(request: AddModel | StartCanary | Update, model: Model) -> bool:
-    """Whether a canary is to run with other engine arguments: a change worth a canary on the same weights."""
-    return (
-        isinstance(request, StartCanary)
-        and request.engine_args is not None
-        and request.engine_args != model.engine_args
-    )
-
-
 async def repository(run: Run) -> str:
     """Finds the newest revision and what in it differs from what the model serves now."""
     request = asked(run)
     model = None if isinstance(request, AddModel) else run.model
+    if request.weights.urls:
+        return _elsewhere(run, request.weights, model)
     if request.weights.path is not None:
         local = await run.in_thread(partial(find_local, request.weights.path))
-        run.note(origin=Origin(path=local.path, files=local.files, size_bytes=local.size_bytes))
+        _note_origin(run, model, Origin(path=local.path, files=local.files, size_bytes=local.size_bytes))
         return Skipped(f"local weights {local.path}, {size_words(local.size_bytes)}")
     repo = request.weights.repo or (model.origin.repo if model else None)
     if repo is None:
-        raise no_repository(request.name)
+        return _as_it_is(run, model)
     found = await run.in_thread(partial(snapshot, run, repo, request.weights.revision))
-    chosen = Snapshot(found.repo, found.sha, await run.in_thread(partial(_choose, run, found, request.weights, model)))
+    wanted = find_engine(engine_of(request, model), run.services.engines).weights
+    choice = partial(_choose, run, found, request.weights, model, wanted)
+    chosen = Snapshot(found.repo, found.sha, await run.in_thread(choice))
+    _note_origin(run, model, origin_of(chosen))
     detail = f"{repo} at {found.sha[:7]}" if model is None else await _against(run, model, chosen)
-    # What it says of itself is noted with it, as far as it was looked for.
-    run.note(snapshot=chosen, origin=run.job.origin or origin_of(chosen))
+    run.note(snapshot=chosen)
     return detail
+
+
+def _note_origin(run: Run, model: Model | None, origin: Origin) -> None:
+    """Raises LlmgwError when the engine that was asked for cannot load such weights."""
+    check_fits(engine_of(asked(run), model), run.services.engines, origin)
+    run.note(origin=origin)
+
+
+def _elsewhere(run: Run, wanted: WeightsChoice, model: Model | None) -> str:
+    coming = Origin(urls=wanted.urls, served_name=wanted.served_name, key_file=wanted.key_file)
+    _note_origin(run, model, coming)
+    if model is not None:
+        _check_worthwhile(run, model, model.origin, coming)
+    return Skipped(f"served by others at {coming.short}")
+
+
+def _as_it_is(run: Run, model: Model | None) -> str:
+    """For a canary that runs the model's own local weights otherwise. Raises LlmgwError for anything else."""
+    assert model is not None
+    if model.origin.path is None or not runs_otherwise(asked(run), model):
+        raise no_repository(model)
+    _note_origin(run, model, model.origin)
+    _check_worthwhile(run, model, model.origin, model.origin)
+    return Skipped(f"the same weights, {model.origin.path}")
 
 
 def snapshot(run: Run, repo: str, revision: str | None) -> Snapshot:
@@ -81,16 +102,12 @@ def _size_bytes(chosen: Snapshot) -> int:
     return sum(file.size_bytes for file in chosen.files)
 
 
-def no_repository(name: str) -> LlmgwError:
-    return refused(
-        "no_repository",
-        f"{name} has no repository to take newer weights from",
-        hint=f"say where they come from: `llmgw ctl model canary {name} --repo ORG/REPO`, or --path FILE",
-    )
-
-
-def _choose(run: Run, found: Snapshot, wanted: WeightsChoice, model: Model | None) -> tuple[RepoFile, ...]:
+def _choose(
+    run: Run, found: Snapshot, wanted: WeightsChoice, model: Model | None, takes: WeightsFormat
+) -> tuple[RepoFile, ...]:
     served = model.origin if model and not (wanted.file or wanted.quant) else Origin()
+    if takes not in (WeightsFormat.ANY, format_of(served)):
+        served = Origin()
     like, like_quant = what_is_served(served)
     hub, layout = run.services.hub, run.services.library.layout
     read = partial(read_small, hub, layout, found, cancelled=run.cancel_flag, notice=run.notice_from_thread)
@@ -102,6 +119,7 @@ def _choose(run: Run, found: Snapshot, wanted: WeightsChoice, model: Model | Non
         like=like,
         like_quant=like_quant,
         allow_unsafe=wanted.allow_unsafe,
+        prefers_folder=takes is WeightsFormat.FOLDER,
     )
 
 
@@ -125,22 +143,32 @@ async def _against(run: Run, model: Model, chosen: Snapshot) -> str:
     traits = await run.in_thread(partial(abandonable, look, run.cancel_flag))
     run.note(origin=msgspec.structs.replace(coming, traits=traits))
     changed = what_changed(served, run.origin)
-    return f"{chosen.repo} at {coming.short}: {changed}"
+    return f"{chosen.repo} at {coming.short}" + (f": {changed}" if changed else "")
 
 
 def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) -> None:
     """Raises NothingToDo when nothing served has changed, LlmgwError for weights that were rolled back (K10)."""
     request, where = asked(run), f"{coming.repo} at {coming.short}" if coming.repo else coming.short
-    if not compare(served.contents, coming.contents).touch_content and not other_engine_args(request, model):
+    if not _differs(served, coming) and not runs_otherwise(request, model):
         raise NothingToDo(_nothing_newer(model, served, coming, where))
     again = not isinstance(request, StartCanary) or request.again
-    why = run.services.store.canaries.why_rejected(model.name, coming)
+    assert not isinstance(request, AddModel)
+    row = wanted_row(request, model, coming, run.services.engines)
+    otherwise = only_runs_otherwise(served, coming, how_it_runs_differs(model, row))
+    why = run.services.store.canaries.why_rejected(model.name, coming, otherwise=otherwise)
     if why is not None and not again:
         raise refused(
             "revision_rejected",
             f"{where} was rolled back before: {why}",
             hint=f"to try it once more: `llmgw ctl model canary {model.name} --again`",
         )
+
+
+def _differs(served: Origin, coming: Origin) -> bool:
+    """Whether answers from the coming weights could be others."""
+    if served.urls or coming.urls:
+        return served.short != coming.short
+    return compare(served.contents, coming.contents).touch_content
 
 
 def _nothing_newer(model: Model, served: Origin, coming: Origin, where: str) -> str:
@@ -164,7 +192,7 @@ async def weights(run: Run) -> str:
     chosen = run.job.snapshot
     await check_before_fetch(run, asked(run))
     if chosen is None:
-        return Skipped("local weights")
+        return Skipped(_why_nothing_is_fetched(run))
     needed = run.services.library.needed_bytes(chosen.files)
     await run.in_thread(partial(fetch_chosen, run, chosen, await kept_now(run.services)))
     total = _size_bytes(chosen)
@@ -208,10 +236,15 @@ async def checksums(run: Run) -> str:
     return f"{count} file{'s' if count != 1 else ''} as the hub has {'them' if count != 1 else 'it'}"
 
 
+def _why_nothing_is_fetched(run: Run) -> str:
+    return "weights of others" if run.origin.urls else "local weights"
+
+
 async def _hash(run: Run) -> str:
     """Notes what local weights are: nobody vouches for a path."""
     request = asked(run)
-    assert request.weights.path is not None
+    if request.weights.path is None:
+        return Skipped(_why_nothing_is_fetched(run))
     local = await run.in_thread(partial(find_local, request.weights.path))
     contents = await run.in_thread(
         partial(hash_local, local, progress=run.progress_from_thread, cancelled=run.cancel_flag)
@@ -225,15 +258,3 @@ async def _hash(run: Run) -> str:
     _check_worthwhile(run, run.model, served, found)
     changed = what_changed(served, found)
     return f"sha256 {found.content}" + (f": {changed}" if changed else "")
-
-
-def check_choice(weights_choice: WeightsChoice) -> None:
-    """Raises LlmgwError unless the parts of a choice go together."""
-    if weights_choice.path is not None and any(
-        (weights_choice.repo, weights_choice.revision, weights_choice.file, weights_choice.quant)
-    ):
-        raise unusable(
-            "bad_weights", "local weights (--path) cannot be combined with --repo, --revision, --file, --quant"
-        )
-    if weights_choice.file and weights_choice.quant:
-        raise unusable("bad_weights", "give --file or --quant, not both: each chooses the files by itself")

@@ -6,12 +6,11 @@ import msgspec
 
 from llmgwd.domain.catalog import Adapter, Origin
 from llmgwd.domain.files import Snapshot, size_words
-from llmgwd.engines.adapters import find_template
-from llmgwd.engines.templates import AdapterTemplate
 from llmgwd.jobs import acquire
 from llmgwd.jobs.clean_up import kept_now
 from llmgwd.jobs.run import Run
 from llmgwd.protocol.messages import AdapterChoice, AddModel
+from llmgwd.protocol.states import WeightsFormat
 from llmgwd.weights.adapters import choose_adapter, find_local_adapter
 from llmgwd.weights.local import LocalWeights, hash_local
 
@@ -49,7 +48,7 @@ async def checksums(run: Run) -> str:
             continue
         origin = adapter.origin
         assert origin.path is not None
-        local = await run.in_thread(partial(find_local_adapter, origin.path, _template(run).format))
+        local = await run.in_thread(partial(find_local_adapter, origin.path, _format(run)))
         contents = await run.in_thread(partial(hash_local, local, cancelled=run.cancel_flag))
         checked.append(Adapter(adapter.name, msgspec.structs.replace(origin, contents=contents)))
         words.append(f"{adapter.name}: sha256 {checked[-1].origin.content}")
@@ -63,14 +62,15 @@ def _asked(run: Run) -> tuple[AdapterChoice, ...]:
     return request.adapters
 
 
-def _template(run: Run) -> AdapterTemplate:
+def _format(run: Run) -> WeightsFormat:
+    """Of the adapters that the engine takes."""
     request = acquire.asked(run)
     assert isinstance(request, AddModel)
-    return find_template(request.engine, run.services.engines)
+    return run.services.engines[request.engine].weights
 
 
 async def _find(run: Run, choice: AdapterChoice) -> Adapter:
-    wanted = _template(run).format
+    wanted = _format(run)
     if choice.path is not None:
         local: LocalWeights = await run.in_thread(partial(find_local_adapter, choice.path, wanted))
         return Adapter(choice.name, Origin(path=local.path, files=local.files, size_bytes=local.size_bytes))

@@ -3,13 +3,15 @@
 import msgspec
 
 from llmgwd.domain.canary import Canary, CanaryEvent, after
-from llmgwd.domain.catalog import Model, candidate
+from llmgwd.domain.catalog import Model
+from llmgwd.domain.differences import how_it_runs_differs
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.files import size_words
 from llmgwd.domain.plan import Plan, Progress
 from llmgwd.engines import probe
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.acquire import asked, checksums, repository, weights
+from llmgwd.jobs.choices import wanted_row
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.take_out import take_out
@@ -24,12 +26,12 @@ async def catalog(run: Run) -> str:
     """Adds NAME-canary beside the model."""
     request = _request(run)
     store, services = run.services.store, run.services
-    row = candidate(run.model, run.origin, request.engine_args, gpus=request.gpus, fit_check=request.fit_check)
+    row = wanted_row(request, run.model, run.origin, services.engines)
     if not run.job.written:
         model = run.model
         with run.writing(written=True):
             store.models.put(row)
-            store.canaries.put(_begun(run, model, request))
+            store.canaries.put(_begun(run, model, request, how_it_runs_differs(model, row)))
             limits = {**services.settings.canary.limits, **request.limits}
             services.dataplane.bench.open(run.job.id, limits, services.settings.canary.every)
             event = services.log_event(
@@ -45,7 +47,7 @@ async def catalog(run: Run) -> str:
     return f"{row.name}: {row.description}"
 
 
-def _begun(run: Run, model: Model, request: StartCanary) -> Canary:
+def _begun(run: Run, model: Model, request: StartCanary, runs_otherwise: str) -> Canary:
     return Canary(
         id=run.job.id,
         model=model.name,
@@ -57,6 +59,7 @@ def _begun(run: Run, model: Model, request: StartCanary) -> Canary:
         plan=plan_of(request),
         look_s=float(run.services.settings.canary.every),
         ignores_load=request.ignore_load,
+        runs_otherwise=runs_otherwise,
     )
 
 
@@ -88,7 +91,7 @@ async def _ensure_replica(run: Run) -> Replica:
 async def smoke_test(run: Run) -> str:
     """Asks the canary for a real completion (K3)."""
     replica = await _ensure_replica(run)
-    async with probe.client(replica.address) as engine:
+    async with probe.client(replica.address, replica.key) as engine:
         answer = await probe.complete(engine, replica.spec.served_name, SMOKE_TOKENS, SMOKE_TIMEOUT_S)
     if not answer.text:
         raise LlmgwError("empty_answer", f"{replica.id} answered with nothing")

@@ -3,6 +3,7 @@
 import msgspec
 
 from llmgwd.domain.catalog import Model, moved, moved_back
+from llmgwd.domain.differences import how_it_runs_differs, only_runs_otherwise
 from llmgwd.jobs.acquire import asked, checksums, repository, weights
 from llmgwd.jobs.room import check_row
 from llmgwd.jobs.run import Run
@@ -64,7 +65,8 @@ def _remember_left(run: Run) -> None:
     services, left = run.services, run.job.before
     assert left is not None
     why = f"{run.job.by} went back to {run.model.origin.short}"
-    services.store.canaries.reject(left.name, left.origin, services.now(), why)
+    otherwise = only_runs_otherwise(run.model.origin, left.origin, how_it_runs_differs(run.model, left))
+    services.store.canaries.reject(left.name, left.origin, services.now(), why, otherwise=otherwise)
 
 
 def _outcome(run: Run) -> str:

@@ -4,7 +4,7 @@ from llmgwd.domain.catalog import Model, without_fallback
 from llmgwd.domain.names import check_new_name, fallbacks_of, names
 from llmgwd.jobs.acquire import asked
 from llmgwd.jobs.adapters import checksums, repository, weights
-from llmgwd.jobs.room import gpus_of
+from llmgwd.jobs.choices import new_row
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Recipe
 from llmgwd.jobs.services import Services
@@ -24,19 +24,8 @@ async def catalog_add(run: Run) -> str:
         others = services.store.models.all()
         adapters = tuple(adapter.name for adapter in request.adapters)
         check_new_name(request.name, request.aliases, adapters, names(others))
-        row = Model(
-            name=request.name,
-            origin=run.origin,
-            engine=request.engine,
-            engine_args=request.engine_args,
-            replicas=request.replicas,
-            aliases=request.aliases,
-            fallbacks=fallbacks_of(request.name, request.aliases, request.fallbacks, others),
-            description=request.description,
-            adapters=run.job.adapters,
-            gpus=gpus_of(run, request),
-            fit_check=request.fit_check,
-        )
+        fallbacks = fallbacks_of(request.name, request.aliases, request.fallbacks, others)
+        row = new_row(request, run.origin, services.engines, fallbacks, run.job.adapters)
         with run.writing(written=True):
             services.store.models.put(row)
             event = services.log_event(run.job.by, EventKind.MODEL_ADDED, request.name, after=row.origin.short)

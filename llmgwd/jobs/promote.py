@@ -50,7 +50,8 @@ def _move(run: Run) -> None:
     promoting = msgspec.structs.replace(canary, phase=after(canary, CanaryEvent.PROMOTE))
     old = tuple(replica.id for replica in services.fleet.of(model.name))
     with run.writing(written=True, committed=True, before=model, replaced=old):
-        services.store.models.put(moved(model, row.origin, row.engine_args, gpus=row.gpus, fit_check=row.fit_check))
+        new = moved(model, row.origin, row.engine_args, row.engine, gpus=row.gpus, fit_check=row.fit_check)
+        services.store.models.put(new)
         services.store.models.delete(canary.name)
         services.store.canaries.put(promoting)
         event = services.log_event(

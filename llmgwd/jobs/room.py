@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import msgspec
-
-from llmgwd.domain.catalog import Model, candidate
+from llmgwd.domain.catalog import Model
 from llmgwd.engines.placement import Wanted, wanted
 from llmgwd.engines.replica import Replica
 from llmgwd.engines.templates import find_engine
+from llmgwd.jobs.choices import new_row, wanted_row
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.take_out import retire
 from llmgwd.protocol.messages import AddModel, StartCanary, Update
@@ -17,27 +16,11 @@ from llmgwd.protocol.states import ReplicaState
 async def check_before_fetch(run: Run, request: AddModel | StartCanary | Update) -> None:
     """Raises LlmgwError when what is known so far says already that it will not fit: sizes, and context if told."""
     path = Path(run.origin.path) if run.origin.path else None
+    services = run.services
     if isinstance(request, AddModel):
-        row = Model(
-            request.name,
-            run.origin,
-            request.engine,
-            request.engine_args,
-            gpus=gpus_of(run, request),
-            fit_check=request.fit_check,
-        )
-        await check_row(run, row, path, count=request.replicas)
-    elif isinstance(request, StartCanary):
-        row = candidate(run.model, run.origin, request.engine_args, gpus=request.gpus, fit_check=request.fit_check)
-        await check_row(run, row, path)
+        await check_row(run, new_row(request, run.origin, services.engines), path, count=request.replicas)
     else:
-        row = msgspec.structs.replace(run.model, origin=run.origin, fit_check=request.fit_check)
-        await check_row(run, row, path)
-
-
-def gpus_of(run: Run, request: AddModel) -> int:
-    """As asked for, else as its engine says."""
-    return find_engine(request.engine, run.services.engines).gpus if request.gpus is None else request.gpus
+        await check_row(run, wanted_row(request, run.model, run.origin, services.engines), path)
 
 
 async def check_row(run: Run, row: Model, path: Path | None, *, count: int = 1) -> None:

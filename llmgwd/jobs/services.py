@@ -14,10 +14,10 @@ from llmgwd.config import Settings
 from llmgwd.dataplane.dataplane import Dataplane
 from llmgwd.domain.catalog import Adapter, Model, Origin
 from llmgwd.domain.errors import refused
-from llmgwd.engines.adapters import AdapterOnDisk, find_template
+from llmgwd.engines.adapters import AdapterOnDisk, check_takes_adapters
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.replica import ReplicaSpec
-from llmgwd.engines.templates import Engine, find_engine
+from llmgwd.engines.templates import Engine, find_engine, named
 from llmgwd.jobs.feed import Feed
 from llmgwd.protocol.states import EventKind
 from llmgwd.protocol.views import EventView
@@ -30,8 +30,8 @@ from llmgwd.weights.space import Space
 log = logging.getLogger(__name__)
 
 
-def _there(path: Path) -> Path:
-    if not path.exists():
+def _there(path: Path, fetched: bool) -> Path:
+    if fetched and not path.exists():
         raise refused("weights_gone", f"the weights {path} are not on disk any more")
     return path
 
@@ -69,24 +69,27 @@ class Services:
         """Asks for what nothing needs any more to be removed from disk soon."""
         self.unneeded.set()
 
-    def spec(self, model: Model) -> ReplicaSpec:
-        """What a replica of this catalog row runs. Raises LlmgwError when its engine or weights are not there.
+    def spec(self, model: Model, *, fetched: bool = True) -> ReplicaSpec:
+        """What a replica of this catalog row runs. Raises LlmgwError when its engine is not there, or its weights that
+        are `fetched`.
 
         A canary's replica has its model's adapters loaded, though nobody asks it for one: it runs as stable does, and
         has them when it is promoted.
         """
-        adapters = self._adapters_of(model)
+        engine, adapters = find_engine(model.engine, self.engines), self._adapters_of(model)
         if adapters:
-            find_template(model.engine, self.engines)
+            check_takes_adapters(model.engine, self.engines)
         return ReplicaSpec(
             model=model.name,
-            served_name=model.served_name,
+            served_name=named(engine, model.origin.served_name or model.served_name),
             origin=model.origin,
-            path=self.weights_path(model.origin),
-            engine=find_engine(model.engine, self.engines),
+            path=self.weights_path(model.origin, fetched=fetched),
+            engine=engine,
             engine_args=model.engine_args,
-            projector=self.projector_path(model.origin),
-            adapters=tuple(AdapterOnDisk(each.name, self.weights_path(each.origin)) for each in adapters),
+            projector=self.projector_path(model.origin, fetched=fetched),
+            adapters=tuple(
+                AdapterOnDisk(each.name, self.weights_path(each.origin, fetched=fetched)) for each in adapters
+            ),
             gpus=model.gpus,
             fit_check=model.fit_check,
         )
@@ -95,20 +98,22 @@ class Services:
         of = self.store.models.find(model.canary_of) if model.canary_of is not None else model
         return of.adapters if of is not None else ()
 
-    def weights_path(self, origin: Origin) -> Path:
-        """The file or folder that an engine is given. Raises LlmgwError when it is not on disk."""
+    def weights_path(self, origin: Origin, *, fetched: bool = True) -> Path:
+        """The file or folder that an engine is given. Raises LlmgwError when it is `fetched` and not on disk."""
+        if origin.urls:
+            return Path()
         if origin.repo is None or origin.revision is None:
-            return _there(Path(origin.path or ""))
+            return _there(Path(origin.path or ""), fetched)
         folder, entry = self.library.folder(origin.repo, origin.revision), entry_file(origin.files)
-        return _there(folder / entry if entry else folder)
+        return _there(folder / entry if entry else folder, fetched)
 
-    def projector_path(self, origin: Origin) -> Path | None:
-        """The file that lets a GGUF model see, if one was chosen. Raises LlmgwError when it is not on disk."""
+    def projector_path(self, origin: Origin, *, fetched: bool = True) -> Path | None:
+        """The file that lets a GGUF model see, if one was chosen. Raises LlmgwError as `weights_path`."""
         entry, projector = entry_file(origin.files), projector_file(origin.files)
         if entry is None or projector is None:
             return None
-        folder = self.weights_path(origin).parents[entry.count("/")]
-        return _there(folder / projector)
+        folder = self.weights_path(origin, fetched=fetched).parents[entry.count("/")]
+        return _there(folder / projector, fetched)
 
     def log_event(
         self, by: str, what: EventKind, model: str, *, before: str = "", after: str = "", why: str = ""

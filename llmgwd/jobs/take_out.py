@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from llmgwd.domain.canary import Canary, CanaryEvent, after
+from llmgwd.domain.differences import only_runs_otherwise
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines.replica import Replica
 from llmgwd.jobs.services import Services
@@ -80,7 +81,8 @@ def _take_share(
     with services.store.transaction():
         services.store.canaries.put(going)
         if ending is CanaryPhase.ROLLED_BACK:
-            services.store.canaries.reject(canary.model, canary.origin, services.now(), reason)
+            otherwise = only_runs_otherwise(canary.stable_origin, canary.origin, canary.runs_otherwise)
+            services.store.canaries.reject(canary.model, canary.origin, services.now(), reason, otherwise=otherwise)
         told = services.log_event(
             by,
             EventKind.CANARY_REMOVAL_TRIED_AGAIN if again else EventKind(f"canary_{going.ending}"),

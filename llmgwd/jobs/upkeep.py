@@ -5,7 +5,7 @@ import logging
 import anyio.abc
 import msgspec
 
-from llmgwd.domain.catalog import Model
+from llmgwd.domain.catalog import CANARY_SUFFIX, Model
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.jobs import Job
 from llmgwd.domain.recovery import served_meanwhile
@@ -16,10 +16,13 @@ from llmgwd.jobs.take_out import retire
 log = logging.getLogger(__name__)
 
 
-def ensure_served(services: Services, model: Model, tasks: anyio.abc.TaskGroup, *, job: Job | None = None) -> None:
+def ensure_served(
+    services: Services, model: Model, tasks: anyio.abc.TaskGroup, *, job: Job | None = None, at_start: bool = False
+) -> None:
     """Keeps what runs as the row says and starts what is missing, which is tried again until it is ready.
 
     What runs otherwise serves, in `tasks`, until all of that does; the model's unfinished `job` sees to that itself.
+    `at_start`: what others run for it has served all along, also while there was no daemon.
     Raises LlmgwError when the row's weights are not there: what runs then goes on.
     """
     spec = services.spec(model)
@@ -27,7 +30,9 @@ def ensure_served(services: Services, model: Model, tasks: anyio.abc.TaskGroup, 
     keep = [replica for replica in running if replica.spec.runs_like(spec) and not replica.is_leaving][: model.replicas]
     for replica in keep:
         replica.spec, replica.keep_trying = spec, True
-    new = [services.fleet.start(spec, keep_trying=True) for _ in range(model.replicas - len(keep))]
+    # A canary gets nothing before it has answered.
+    serves = at_start and model.canary_of is None
+    new = [services.fleet.start(spec, keep_trying=True, serves=serves) for _ in range(model.replicas - len(keep))]
     old = [replica for replica in running if replica not in keep]
     if old and job is None:
         tasks.start_soon(_replace, services, [*keep, *new], old)
@@ -63,7 +68,7 @@ def go_on(services: Services, tasks: anyio.abc.TaskGroup) -> None:
             if job is not None and wanted == job.before:
                 _serve_meanwhile(services, wanted, job)
             else:
-                ensure_served(services, wanted, tasks, job=job)
+                ensure_served(services, wanted, tasks, job=job, at_start=True)
         except LlmgwError as error:
             log.error("model not started name=%s why=%s", row.name, error.message)
 
@@ -75,7 +80,7 @@ def _finds_its_row(services: Services, replica: Replica, rows: dict[str, Model])
     """
     if replica.owner in rows:
         return True
-    model = rows.get(replica.spec.served_name)
+    model = rows.get(replica.owner.removesuffix(CANARY_SUFFIX))
     if model is None or (replica.spec.origin, replica.spec.engine_args) != (model.origin, model.engine_args):
         return False
     services.fleet.give(replica, model.name)
@@ -90,4 +95,4 @@ def _serve_meanwhile(services: Services, before: Model, job: Job) -> None:
     # Before they run: a job that does not know them would take them for its own new ones.
     services.store.jobs.save(msgspec.structs.replace(job, replaced=(*job.replaced, *new)))
     for replica in new:
-        services.fleet.start(spec, keep_trying=True, replica_id=replica)
+        services.fleet.start(spec, keep_trying=True, replica_id=replica, serves=True)

@@ -38,6 +38,9 @@ class ReplicaRoute(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether streams may ask this engine for `stream_options.include_usage`."""
     slots: int = 0
     """Requests that it decodes at once; 0: not known."""
+    tls: bool = False
+    authorization: str = ""
+    """The header's value that it is asked with, in place of the client's; empty: it gets the client's."""
     adapters: tuple[AdapterRoute, ...] = ()
 
 

@@ -12,9 +12,11 @@ from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.states import OnDeadline
 from llmgwd.protocol.views import (
     CanaryView,
+    EngineView,
     EventView,
     JobView,
     ModelView,
+    PreviewView,
     ProgressView,
     PrunedView,
     StatusView,
@@ -45,6 +47,12 @@ class WeightsChoice(msgspec.Struct, frozen=True):
     """Local weights, absolute."""
     allow_unsafe: bool = False
     """Also weights, and repositories, whose authors' code runs when they are loaded."""
+    urls: tuple[str, ...] = ()
+    """Where somebody else serves them."""
+    served_name: str | None = None
+    """The model name that is asked for at `urls`; null: the model's own."""
+    key_file: str | None = None
+    """File with the API key for `urls`, absolute."""
 
 
 class AdapterChoice(msgspec.Struct, frozen=True):
@@ -103,6 +111,8 @@ class StartCanary(msgspec.Struct, frozen=True, tag=True):
     percent: float = 10.0
     weights: WeightsChoice = WeightsChoice()
     engine_args: tuple[str, ...] | None = None
+    engine: str | None = None
+    """In place of the model's; `external` when null and the weights are at a URL."""
     again: bool = False
     steps: tuple[float, ...] = ()
     """Shares in percent, one after the other, in place of `percent`."""
@@ -255,6 +265,23 @@ class FindLogs(msgspec.Struct, frozen=True, tag=True):
     name: str
 
 
+class ListEngines(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Engines`."""
+
+
+class ShowEngine(msgspec.Struct, frozen=True, tag=True):
+    """Answered by `Engines` with the one; with `model` as that model would run on it."""
+
+    name: str
+    model: str | None = None
+
+
+class Preview(msgspec.Struct, frozen=True, tag=True):
+    """Says what the request would do, having checked it in the same way. Answered by `Previewed`."""
+
+    request: AddModel | StartCanary
+
+
 Request = (
     GetStatus
     | ListModels
@@ -282,6 +309,9 @@ Request = (
     | PruneWeights
     | VerifyWeights
     | FindLogs
+    | ListEngines
+    | ShowEngine
+    | Preview
 )
 
 
@@ -327,6 +357,14 @@ class Pruned(msgspec.Struct, frozen=True, tag=True):
 
 class Logs(msgspec.Struct, frozen=True, tag=True):
     paths: Sequence[str]
+
+
+class Engines(msgspec.Struct, frozen=True, tag=True):
+    engines: Sequence[EngineView]
+
+
+class Previewed(msgspec.Struct, frozen=True, tag=True):
+    preview: PreviewView
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
@@ -384,6 +422,8 @@ Reply = (
     | Weights
     | Pruned
     | Logs
+    | Engines
+    | Previewed
     | Started
     | Done
     | Failure

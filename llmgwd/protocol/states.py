@@ -89,3 +89,15 @@ class OnDeadline(StrEnum):
 
     HOLD = "hold"
     ABORT = "abort"
+
+
+class WeightsFormat(StrEnum):
+    """What an engine takes as its weights."""
+
+    ANY = "any"
+    """The engine is not known well enough to say."""
+    GGUF = "gguf"
+    FOLDER = "folder"
+    """A folder as Hugging Face has them: safetensors, tokenizer and config."""
+    NONE = "none"
+    """They are somebody else's business."""

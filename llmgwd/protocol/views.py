@@ -10,7 +10,16 @@ import msgspec
 
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.samples import Outcome
-from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState, ReplicaState, StepState, VerdictState
+from llmgwd.protocol.states import (
+    CanaryPhase,
+    EventKind,
+    JobKind,
+    JobState,
+    ReplicaState,
+    StepState,
+    VerdictState,
+    WeightsFormat,
+)
 
 
 class ProgressView(msgspec.Struct, frozen=True):
@@ -59,6 +68,10 @@ class OriginView(msgspec.Struct, frozen=True):
     """A hash of all of it: of a single large file its sha256."""
     context_length: int | None = None
     quantisation: str | None = None
+    urls: tuple[str, ...] = ()
+    """Where somebody else serves them."""
+    served_name: str | None = None
+    """What is asked for at `urls`, where that is not the model's name."""
 
 
 class ReplicaView(msgspec.Struct, frozen=True):
@@ -111,7 +124,9 @@ class ModelView(msgspec.Struct, frozen=True):
     job: str | None = None
     """The id of its running job."""
     changes: str = ""
-    """In what its weights differ from its previous ones; empty when that is not known."""
+    """In what it differs from what it ran on before; empty when that is not known."""
+    canary_changes: str = ""
+    """In what its canary differs from it."""
     adapters: tuple[AdapterView, ...] = ()
     gpus: int = 0
     """That each replica has to itself."""
@@ -207,7 +222,7 @@ class CanaryView(msgspec.Struct, frozen=True):
     """Why it ended."""
     job: str | None = None
     changes: str = ""
-    """In what its weights differ from stable's; empty when that is not known."""
+    """In what it differs from stable; empty when that is not known."""
     ignores_load: bool = False
     """Whether its times count for promotion though its engine was idle while stable's was full."""
 
@@ -258,6 +273,56 @@ class PrunedView(msgspec.Struct, frozen=True):
     repo: str | None
     revision: str | None
     freed_bytes: int
+
+
+class EngineView(msgspec.Struct, frozen=True):
+    """One way to serve weights; as it is written, or with what a model makes of it.
+
+    In `argv` then only what is known at its start is in braces. Of the environment the names are shown alone.
+    """
+
+    name: str
+    configured: bool
+    """Whether it is from the configuration; else it is a preset."""
+    argv: tuple[str, ...]
+    """Empty: somebody else runs it."""
+    env: tuple[str, ...]
+    health: str
+    """Path of its health page; empty: only a real completion tells that it is ready."""
+    ready_timeout_s: float
+    slots: int | None
+    weights: WeightsFormat
+    asked_as: str
+    """The model name that it has to be asked for."""
+    program: str
+    """What has to be installed for it; empty for what others run."""
+    program_path: str | None
+    """Where that is; null when it is not on the path."""
+    models: tuple[str, ...]
+    """Those that run on it."""
+
+
+class FileView(msgspec.Struct, frozen=True):
+    path: str
+    size_bytes: int
+    fetch_bytes: int
+    """What of it is not on disk yet."""
+
+
+class PreviewView(msgspec.Struct, frozen=True):
+    """What an `add` or `canary` would do. `name` is what would run then: the model, or its canary."""
+
+    name: str
+    newer: bool | None
+    """Whether anything would be started; null: only a look into local weights tells."""
+    summary: str
+    origin: OriginView
+    files: tuple[FileView, ...]
+    """Of a repository."""
+    fetch_bytes: int
+    engine: EngineView
+    changes: str = ""
+    """In what a canary would differ from its model."""
 
 
 class EventView(msgspec.Struct, frozen=True):

@@ -52,17 +52,17 @@ class Canaries:
             ),
         )
 
-    def reject(self, model: str, origin: Origin, at: datetime, why: str) -> None:
-        """Remembers that these weights were rolled back (K10)."""
+    def reject(self, model: str, origin: Origin, at: datetime, why: str, *, otherwise: str = "") -> None:
+        """Remembers that these weights were rolled back (K10), or that they were when they ran `otherwise`."""
         self._connection.executemany(
             "INSERT INTO rejected VALUES (?, ?, ?, ?, ?) "
             "ON CONFLICT DO UPDATE SET at = excluded.at, why = excluded.why",
-            [(model, repo, revision, at.timestamp(), why) for repo, revision in origin.keys],
+            [(model, repo, revision, at.timestamp(), why) for repo, revision in _keys(origin, otherwise)],
         )
 
-    def why_rejected(self, model: str, origin: Origin) -> str | None:
-        """Why this revision or its content was rolled back; None when neither was."""
-        for repo, revision in origin.keys:
+    def why_rejected(self, model: str, origin: Origin, *, otherwise: str = "") -> str | None:
+        """Why this revision or its content was rolled back, run `otherwise` if that is given; None when neither was."""
+        for repo, revision in _keys(origin, otherwise):
             row = self._connection.execute(
                 "SELECT why FROM rejected WHERE model = ? AND repo = ? AND revision = ?", (model, repo, revision)
             ).fetchone()
@@ -94,3 +94,7 @@ class Canaries:
 
     def _select(self, rest: str, **values: object) -> sqlite3.Cursor:
         return self._connection.execute(f"SELECT record FROM canaries {rest}", values)  # noqa: S608 - `rest` is ours
+
+
+def _keys(origin: Origin, otherwise: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"{repo}, {otherwise}", revision) for repo, revision in origin.keys) if otherwise else origin.keys

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from llmgwd.domain.adapters import AdapterFormat
 from llmgwd.domain.errors import LlmgwError, unusable
 from llmgwd.domain.files import RepoFile
+from llmgwd.protocol.states import WeightsFormat
 from llmgwd.weights.gguf_sets import NAMED_AT_MOST, is_gguf, is_projector, quantisation_of
 from llmgwd.weights.local import LocalWeights
 
@@ -16,28 +16,28 @@ _ADAPTER = re.compile(r"lora|adapter", re.IGNORECASE)
 _MOST_EXACT_FIRST = ("F32", "F16", "BF16", "Q8_0")
 
 
-def choose_adapter(files: Iterable[RepoFile], wanted: AdapterFormat, where: str) -> tuple[RepoFile, ...]:
+def choose_adapter(files: Iterable[RepoFile], wanted: WeightsFormat, where: str) -> tuple[RepoFile, ...]:
     """The files of the one adapter that is there. Raises LlmgwError `adapter_…`.
 
     Of GGUF files those that are called an adapter, if any are; of several quantisations the most exact.
     """
     files = tuple(files)
-    peft = _peft(files, where) if wanted is not AdapterFormat.GGUF else ()
-    if peft or wanted is AdapterFormat.PEFT:
+    peft = _peft(files, where) if wanted is not WeightsFormat.GGUF else ()
+    if peft or wanted is WeightsFormat.FOLDER:
         if not peft:
             raise _none(where, f"{CONFIG} with {TENSORS}")
         return peft
     return (_gguf(files, where),)
 
 
-def find_local_adapter(path: str, wanted: AdapterFormat) -> LocalWeights:
+def find_local_adapter(path: str, wanted: WeightsFormat) -> LocalWeights:
     """The adapter at an absolute path: a GGUF file, or a folder. Raises LlmgwError when it is none that is wanted."""
     given = Path(path)
     if not given.is_absolute():
         raise unusable("adapter_path", f"{path} is not an absolute path", hint="write it from the root")
     try:
         if not given.is_dir():
-            if wanted is AdapterFormat.PEFT:
+            if wanted is WeightsFormat.FOLDER:
                 raise _none(path, f"a folder with {CONFIG} and {TENSORS}")
             with given.open("rb"):
                 return LocalWeights(path, str(given.parent), (given.name,), given.stat().st_size)

@@ -38,19 +38,22 @@ def choose(
     like: Sequence[str] | None = None,
     like_quant: str | None = None,
     allow_unsafe: bool = False,
+    prefers_folder: bool = False,
 ) -> tuple[RepoFile, ...]:
     """The files to fetch and serve, by path.
 
     file is a glob (of the name, or with a slash of the path) and quant a quantisation; like holds the paths that
     stable is served from, and then its quantisation is wanted, by its name, else like_quant. With none of them: Q4_K_M,
-    Q8_0, or the only one. A glob that meets one shard means its whole set. allow_unsafe also takes weights that run
-    code when loaded. read gives the settings and indexes of a folder. Raises LlmgwError `weights_…`, which lists what
-    there is, and as read.
+    Q8_0, or the only one. A glob that meets one shard means its whole set. prefers_folder: where there are safetensors
+    beside GGUF files, and nothing says which, these. allow_unsafe also takes weights that run code when loaded. read
+    gives the settings and indexes of a folder. Raises LlmgwError `weights_…`, which lists what there is, and as read.
     """
     files = tuple(files)
     like = like or ()
     sets, projectors = gguf_sets(files, like), projector_sets(files)
     wants_folder = bool(like) and not any(map(is_gguf, like))
+    if prefers_folder and not like:
+        wants_folder = bool(find_weights(files, (SAFETENSORS,), read)[0])
     if file is not None:
         is_of_gguf = any(is_gguf(found.path) for found in _matching(files, file))
         chosen = _gguf_by_glob(files, sets, file) if is_of_gguf else _folder(files, file, read, like, allow_unsafe)

@@ -9,14 +9,26 @@ import msgspec
 from llmgwd.protocol import messages as m
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.samples import Outcome
-from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState, ReplicaState, StepState, VerdictState
+from llmgwd.protocol.states import (
+    CanaryPhase,
+    EventKind,
+    JobKind,
+    JobState,
+    ReplicaState,
+    StepState,
+    VerdictState,
+    WeightsFormat,
+)
 from llmgwd.protocol.views import (
     ArmView,
     CanaryView,
+    EngineView,
     EventView,
+    FileView,
     JobView,
     ModelView,
     OriginView,
+    PreviewView,
     ProgressView,
     PrunedView,
     ReplicaView,
@@ -219,6 +231,32 @@ WEIGHTS = m.Weights(
 )
 
 
+ENGINE = EngineView(
+    name="vllm",
+    configured=False,
+    argv=("vllm", "serve", "{path}", "--served-model-name", "{name}", "--host", "{host}", "--port", "{port}"),
+    env=("HF_HUB_OFFLINE",),
+    health="/health",
+    ready_timeout_s=1200.0,
+    slots=None,
+    weights=WeightsFormat.FOLDER,
+    asked_as="{name}",
+    program="vllm",
+    program_path=None,
+    models=("chat",),
+)
+PREVIEW = PreviewView(
+    name="chat-canary",
+    newer=True,
+    summary="acme/chat-gguf at 9b1c2d3: weights (1 of 1 files, 93.9 MiB new)",
+    origin=CANDIDATE_ORIGIN,
+    files=(FileView("chat-q4_k_m.gguf", 98_500_000, 98_500_000),),
+    fetch_bytes=98_500_000,
+    engine=ENGINE,
+    changes="weights (1 of 1 files, 93.9 MiB new)",
+)
+
+
 def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
     """The script of a house where every verb succeeds."""
 
@@ -261,6 +299,12 @@ def well(pause_s: float = 0.0) -> Callable[[m.Request], Iterator[m.Reply]]:
             case m.VerifyWeights():
                 yield m.VerifyProgress("acme/chat-gguf", "77aa" + "0" * 36, ProgressView(1 << 20, 1 << 30, "bytes"))
                 yield m.Verified((VerifiedView("acme/chat-gguf", "77aa" + "0" * 36, "1 file, hashed again", "", ()),))
+            case m.ListEngines():
+                yield m.Engines((ENGINE, msgspec.structs.replace(ENGINE, name="my-engine", configured=True)))
+            case m.ShowEngine():
+                yield m.Engines((ENGINE,))
+            case m.Preview():
+                yield m.Previewed(PREVIEW)
             case m.FindLogs():
                 yield m.Logs(())
             case m.SetPercent(name, percent):

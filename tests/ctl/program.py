@@ -1,5 +1,6 @@
 """The real `llmgw` as a process of its own: in pipes, or on a terminal."""
 
+import codecs
 import contextlib
 import fcntl
 import os
@@ -84,6 +85,8 @@ class OnTerminal:
 
     def __init__(self, *argv: str, socket: Path, columns: int = 100, rows: int = 50, **env: str) -> None:
         self.text = ""
+        # What is read may end in the middle of a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._main, side = pty.openpty()
         fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self._process = subprocess.Popen(
@@ -125,7 +128,7 @@ class OnTerminal:
         # The other side's last close reads as an error on Linux.
         with contextlib.suppress(OSError):
             data = os.read(self._main, 65536)
-        self.text += data.decode(errors="replace")
+        self.text += self._decoder.decode(data)
         return bool(data)
 
 

@@ -33,13 +33,15 @@ def test_every_exit_status_is_described(status: ExitStatus) -> None:
     assert re.search(rf"^\| {status.value} \|", CLI, re.MULTILINE)
 
 
-@pytest.mark.parametrize("group", [["ctl"], ["ctl", "model"], ["ctl", "jobs"], ["ctl", "weights"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "group", [["ctl"], ["ctl", "model"], ["ctl", "jobs"], ["ctl", "weights"], ["ctl", "engines"]], ids=" ".join
+)
 def test_every_command_and_option_is_described(group: list[str]) -> None:
     listed = llmgw(*group, "--help").stdout.partition("Commands:")[2]
     commands = re.findall(r"^  ([a-z]+) ", listed, re.MULTILINE)
     assert commands
     for command in commands:
-        if command in ("model", "jobs", "weights"):
+        if command in ("model", "jobs", "weights", "engines"):
             continue
         described = f"`{' '.join([*group, command])}"
         assert described in CLI

@@ -9,8 +9,8 @@ from llmgwd.dataplane.routes import routing_table
 from llmgwd.domain.canary import Canary
 from llmgwd.domain.catalog import Adapter, Model, Origin, candidate
 from llmgwd.engines.adapters import AdapterOnDisk
+from llmgwd.engines.presets import PRESETS
 from llmgwd.engines.replica import Replica, ReplicaSpec
-from llmgwd.engines.templates import PRESETS
 from llmgwd.protocol.link import AdapterRoute, ArmRoute, CanaryRoute, ModelRoute, ReplicaRoute
 from llmgwd.protocol.states import CanaryPhase
 

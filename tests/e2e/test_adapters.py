@@ -147,6 +147,28 @@ def test_declared_models_have_adapters(tmp_path: Path) -> None:
         assert house.model("base")["adapters"][0]["name"] == "base:legal"
 
 
+def test_a_canary_on_an_engine_that_takes_no_adapters_is_refused(tmp_path: Path) -> None:
+    with house_on(tmp_path, started=False) as house:
+        house.settings["engines"]["plain"] = {"argv": house.settings["engines"]["toy"]["argv"]}
+        house.start()
+        add_with_adapters(house)
+        done = house.ctl("model", "canary", "chat", "--engine", "plain")
+        assert (done.returncode, "the engine plain takes no adapters" in done.stderr) == (2, True), done.stderr
+        assert house.canary() is None
+
+
+def test_what_would_be_run_has_the_adapters(house: House) -> None:
+    sha = house.hub.commit(LORA, {LORA_FILE: Behaviour().weights()})
+    commit(house, Behaviour())
+    words = ("--repo", REPO, "--engine", "toy", "--adapter", f"legal={LORA}", "--dry-run")
+    shown = house.json("model", "add", "chat", *words)
+    argv = shown["engine"]["argv"]
+    assert argv[argv.index("--adapter") + 1].startswith("chat:legal=")
+    assert argv[argv.index("--adapter") + 1].endswith(f"{sha}/{LORA_FILE}")
+    assert {file["path"] for file in shown["files"]} == {FILE, LORA_FILE}
+    assert house.json("model", "list") == []
+
+
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [

@@ -67,6 +67,8 @@ def test_the_candidate_is_the_model_in_everything_but_its_weights(house: House) 
         "content": hashlib.sha256(NEW.weights()).hexdigest(),
         "context_length": None,
         "quantisation": None,
+        "urls": [],
+        "served_name": None,
     }
     assert canary["share"] == 10
     assert len(house.engine_pids()) == 3

@@ -7,9 +7,10 @@ import pytest
 
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
-from llmgwd.engines.adapters import AdapterOnDisk, adapter_routes, adapter_words, check_template, find_template
+from llmgwd.engines.adapters import AdapterOnDisk, adapter_routes, adapter_words, check_takes_adapters, check_template
+from llmgwd.engines.presets import PRESETS
 from llmgwd.engines.replica import ReplicaSpec
-from llmgwd.engines.templates import PRESETS, AdapterTemplate, Engine, command
+from llmgwd.engines.templates import AdapterTemplate, Engine, command
 from llmgwd.protocol.link import AdapterRoute
 
 TWO = (AdapterOnDisk("legal", Path("/l.gguf")), AdapterOnDisk("sql", Path("/s.gguf")))
@@ -62,9 +63,9 @@ def test_replicas_with_other_adapters_do_not_run_alike() -> None:
 
 def test_an_engine_that_takes_none_is_said_so() -> None:
     engines = {"a": Engine(("a",)), "b": Engine(("b",), adapters=BY_NAME)}
-    assert find_template("b", engines) is BY_NAME
+    check_takes_adapters("b", engines)
     with pytest.raises(LlmgwError, match="the engine a takes no adapters; there are b, which do"):
-        find_template("a", engines)
+        check_takes_adapters("a", engines)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from llmgwd import process
 from llmgwd.domain.catalog import Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind
-from llmgwd.engines import fleet as fleet_module
+from llmgwd.engines import release
 from llmgwd.engines.fleet import Fleet
 from llmgwd.engines.gpus import Gpus
 from llmgwd.engines.placement import Placement
@@ -74,10 +74,17 @@ class Bench:
         argv: list[str] = ARGV,
         probe_every_s: float = 30.0,
         probe_timeout_s: float = 60.0,
+        stop_grace_s: float = 10.0,
     ) -> Replica:
         weights = self.folder / "w.gguf"
         weights.write_bytes(behaviour.weights())
-        engine = Engine(tuple(argv), ready_timeout_s=20, probe_every_s=probe_every_s, probe_timeout_s=probe_timeout_s)
+        engine = Engine(
+            tuple(argv),
+            ready_timeout_s=20,
+            probe_every_s=probe_every_s,
+            probe_timeout_s=probe_timeout_s,
+            stop_grace_s=stop_grace_s,
+        )
         spec = ReplicaSpec("org/chat", "org/chat", Origin(path=str(weights)), weights, engine, ())
         return self.fleet.start(spec, keep_trying=keep_trying)
 
@@ -147,10 +154,9 @@ async def test_one_that_keeps_trying_is_started_again_until_it_is_ready(bench: B
 
 
 async def test_stopping_ends_one_that_ignores_term_and_one_that_is_not_ready(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: Bench,
 ) -> None:
-    monkeypatch.setattr("llmgwd.engines.fleet.STOP_GRACE_S", 0.1)
-    deaf = bench.start(Behaviour(ignores_term=True))
+    deaf = bench.start(Behaviour(ignores_term=True), stop_grace_s=0.1)
     await bench.fleet.ensure_ready(deaf)
     loading = bench.start(Behaviour(load_s=600))
     while loading.pid is None:
@@ -435,7 +441,7 @@ class Card(Driver):
 async def test_a_replica_is_stopped_once_its_gpu_has_its_memory_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, looks: float, said: list[str]
 ) -> None:
-    monkeypatch.setattr(fleet_module, "RELEASE_WAIT_S", 1.0)
+    monkeypatch.setattr(release, "RELEASE_WAIT_S", 1.0)
     card = Card(looks)
     bench.fleet = bench.another_fleet(gpus=Gpus(card))
     replica = bench.start(Behaviour())

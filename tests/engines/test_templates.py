@@ -2,7 +2,8 @@ import pytest
 
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.engines import embedded
-from llmgwd.engines.templates import FIELDS, PRESETS, Engine, check_argv, command, find_engine, slots
+from llmgwd.engines.presets import PRESETS
+from llmgwd.engines.templates import FIELDS, Engine, check_argv, command, find_engine, slots
 
 VALUES = dict.fromkeys(FIELDS, "x") | {"path": "/w/a b.gguf", "port": "20001", "name": "org/chat"}
 
@@ -63,11 +64,12 @@ def test_a_template_that_cannot_work_is_refused_at_once(argv: tuple[str, ...], s
 
 def test_presets_can_work() -> None:
     for name, engine in PRESETS.items():
-        check_argv(name, engine.argv)
+        if not engine.is_external:
+            check_argv(name, engine.argv)
 
 
 def test_an_unknown_engine_comes_with_those_there_are() -> None:
-    with pytest.raises(LlmgwError, match="there is no engine warp; there are llamacpp"):
+    with pytest.raises(LlmgwError, match="there is no engine warp; there are external, llama-server, llamacpp"):
         find_engine("warp", PRESETS)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from llmgwd.gateway.answers import RefusedError
-from llmgwd.gateway.heads import HeadParser, RequestHead
+from llmgwd.gateway.heads import HeadParser, RequestHead, authorized
 
 
 def parse(*lines: str) -> RequestHead:
@@ -46,3 +46,14 @@ def test_a_line_that_is_given_once_is_refused_twice(name: str) -> None:
 def test_lines_that_may_be_given_twice_are_not() -> None:
     head = parse("Connection: keep-alive", "Connection: x-hop", "TE: a", "TE: b", "X-Hop: 1", "X-Mine: 1", "X-Mine: 2")
     assert head.lines == b"X-Mine: 1\r\nX-Mine: 2\r\n"
+
+
+@pytest.mark.parametrize("lines", [(), ("AUTHORIZATION: Bearer theirs",)], ids=["none of the client's", "the client's"])
+def test_an_engine_with_a_key_of_its_own_is_given_that_alone(lines: tuple[str, ...]) -> None:
+    head = parse("X-Mine: authorization: 1", *lines, "X-More: 2")
+    passed = authorized(head.lines, b"Authorization: Bearer ours\r\n")
+    assert sorted(passed.splitlines()) == [
+        b"Authorization: Bearer ours",
+        b"X-Mine: authorization: 1",
+        b"X-More: 2",
+    ]

@@ -43,7 +43,7 @@ class Fleet:
     def new_id(self, _: object) -> str:
         return f"chat-{len(self.started)}-new"
 
-    def start(self, _: object, *, keep_trying: bool, replica_id: str | None = None) -> None:
+    def start(self, _: object, *, keep_trying: bool, replica_id: str | None = None, serves: bool) -> None:
         (job,) = self.store.jobs.unfinished()
         self.started[replica_id or "nobody's"] = keep_trying and replica_id in job.replaced
 

@@ -49,6 +49,13 @@ class Behaviour:
     cut_after: int | None = None
     """The connection is cut after this many streamed words."""
 
+    forks: bool = False
+    """A child of the engine has a session of its own and outlives it."""
+    calls_itself: str | None = None
+    """The name that it lists, whatever it was given."""
+    root: str | None = None
+    """Where it says that its weights are from, if it says so at all."""
+
     def weights(self) -> bytes:
         """The file that makes an engine behave so."""
         return json.dumps(asdict(self)).encode()
@@ -77,17 +84,24 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/health":
-            loaded = time.monotonic() >= self.server.ready_at
+            loaded = self.server.is_loaded
             self._json(200 if loaded else 503, {"status": "ok" if loaded else "loading"})
         elif self.path == "/v1/models":
-            self._json(200, {"object": "list", "data": [{"id": self.server.name, "object": "model"}]})
+            name = self.server.behaviour.calls_itself or self.server.name
+            self._json(200, {"object": "list", "data": [{"id": name, "object": "model"}]})
         else:
             self._json(404, {"error": {"message": "not here"}})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers.get("content-length", "0"))) or b"{}")
+        self._answer(self._body())
+
+    def _body(self) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self.rfile.read(int(self.headers.get("content-length", "0"))) or b"{}")
+        return body
+
+    def _answer(self, body: dict[str, Any]) -> None:
         behaviour = self.server.behaviour
-        if body.get("model") not in (self.server.name, *self.server.adapters):
+        if not self._knows(body):
             self._json(404, {"error": {"message": f"there is no model {body.get('model')}"}})
             return
         number = self.server.count()
@@ -114,9 +128,15 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._json(404, {"error": {"message": "not here"}})
 
+    def _knows(self, body: dict[str, Any]) -> bool:
+        return not self.server.adapters or body.get("model") in (self.server.name, *self.server.adapters)
+
+    def _asked(self, body: dict[str, Any]) -> Behaviour:
+        """The adapter that is asked for, or the model."""
+        return self.server.adapters.get(body.get("model", ""), self.server.behaviour)
+
     def _words(self, body: dict[str, Any]) -> tuple[list[str], str]:
-        asked = self.server.adapters.get(body["model"], self.server.behaviour)
-        words = asked.words.split()
+        words = self._asked(body).words.split()
         most = int(body.get("max_tokens") or 1000)
         return words[:most], "length" if len(words) > most else self.server.behaviour.finish
 
@@ -150,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
         self._chunk(b"")
 
     def _base(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        return {"id": "toy", "object": kind, "created": 1, "model": body["model"]}
+        return {"id": "toy", "object": kind, "created": 1, "model": body.get("model", self.server.name)}
 
     def _event(self, body: dict[str, Any], fields: dict[str, Any]) -> None:
         chunk = {**self._base("chat.completion.chunk", body), **fields}
@@ -171,6 +191,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         pass
+
+
+def read(path: Path) -> Behaviour:
+    """What weights make of the engine, from a file or a folder."""
+    return Behaviour(**json.loads((path / FOLDER_FILE if path.is_dir() else path).read_text()))
 
 
 def _usage(tokens: int) -> dict[str, int]:
@@ -195,21 +220,29 @@ class ToyEngine(ThreadingHTTPServer):
         self.projector = projector
         self.name = name
         self.adapters = adapters or {}
+        self.scales: dict[str, float] = {}
+        """Of adapters that are applied to requests which do not say; only some engines have them."""
+        self.path = ""
         self.behaviour = behaviour
         self.ready_at = time.monotonic() + behaviour.load_s
         self.turn = threading.Lock()
         self._counting = threading.Lock()
         self._completions = 0
 
+    @property
+    def is_loaded(self) -> bool:
+        return time.monotonic() >= self.ready_at
+
+    def load(self, behaviour: Behaviour) -> None:
+        """Begins to load other weights."""
+        self.behaviour = behaviour
+        self.ready_at = time.monotonic() + behaviour.load_s
+
     def count(self) -> int:
         """How many completions it was asked for, this one included."""
         with self._counting:
             self._completions += 1
             return self._completions
-
-
-def _read(path: Path) -> Behaviour:
-    return Behaviour(**json.loads((path / FOLDER_FILE if path.is_dir() else path).read_text()))
 
 
 def main() -> None:
@@ -219,8 +252,8 @@ def main() -> None:
     parser.add_argument("--projector", help="file whose words each whole answer has as its `projector`")
     parser.add_argument("--adapter", action="append", default=[])
     options = parser.parse_args()
-    behaviour = _read(Path(options.path))
-    adapters = {name: _read(Path(path)) for name, _, path in (each.partition("=") for each in options.adapter)}
+    behaviour = read(Path(options.path))
+    adapters = {name: read(Path(path)) for name, _, path in (each.partition("=") for each in options.adapter)}
     if not behaviour.loads:
         sys.exit("these weights do not load")
     if behaviour.ignores_term:

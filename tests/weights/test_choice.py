@@ -205,6 +205,9 @@ BESIDE = [
             ["modules.json", "2_Dense/config.json", "2_Dense/model.safetensors"],
             id="modules-alone-and-their-duplicates",
         ),
+        pytest.param([*SMALL, *ONE, Q4], {"prefers_folder": True}, [*SMALL, *ONE], id="safetensors-by-engine"),
+        pytest.param([*SMALL, Q4], {"prefers_folder": True}, [Q4], id="no-safetensors-for-that-engine"),
+        pytest.param([*SMALL, *ONE, Q4], {"prefers_folder": True, "quant": "Q4_K_M"}, [Q4], id="quant-is-said"),
         pytest.param(["config.json", "pytorch_model.bin"], {"allow_unsafe": True}, None, id="pickle-if-trusted"),
         pytest.param(
             [*ONE, "config.json", "modeling_x.py", "rope.py"],
