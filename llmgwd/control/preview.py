@@ -12,6 +12,7 @@ from llmgwd.engines.fleet import HOST
 from llmgwd.engines.templates import find_engine, find_program, program, slots
 from llmgwd.jobs import acquire, adapters
 from llmgwd.jobs.choices import check_fits, new_row, wanted_row
+from llmgwd.jobs.room import check_before_fetch
 from llmgwd.jobs.run import NothingToDo, Run
 from llmgwd.jobs.services import Services
 from llmgwd.protocol.messages import AddModel, StartCanary
@@ -47,7 +48,7 @@ def engine_view(services: Services, name: str, model: Model | None = None) -> En
 
 
 async def preview(services: Services, request: AddModel | StartCanary, by: str) -> PreviewView:
-    """Asks the hub, and fetches, writes and starts nothing. Raises LlmgwError as the verb's first step would."""
+    """Asks the hub, and fetches, writes and starts nothing. Raises LlmgwError as the verb would before it fetches."""
     kind = JobKind.ADD if isinstance(request, AddModel) else JobKind.CANARY
     # A job that is never written: its first step only looks.
     run = Run(Job("preview", kind, request.name, by, services.now(), msgspec.msgpack.encode(request)), services)
@@ -56,6 +57,7 @@ async def preview(services: Services, request: AddModel | StartCanary, by: str) 
     look = adapters.repository if isinstance(request, AddModel) else acquire.repository
     try:
         summary = str(await look(run))
+        await check_before_fetch(run, request)
     except NothingToDo as nothing:
         newer, summary = False, str(nothing)
     except Cancelled as cancelled:

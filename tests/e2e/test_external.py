@@ -226,6 +226,7 @@ def test_declared_ones_are_served(house: House) -> None:
         (("--engine", "external", "--url", "http://u:p@x"), 2, "--key-file FILE"),
         (("--engine", "external", "--url", "http://x/api/v1"), 2, "none but /v1"),
         (("--engine", "external", "--url", "http://x", "--engine-arg=-x"), 2, "no --engine-arg can reach it"),
+        (("--engine", "external", "--url", "http://x", "--gpus", "1"), 2, "cannot be given GPUs"),
         (("--engine", "external", "--url", "http://x", "--replicas", "2"), 2, "repeat --url"),
         (("--engine", "external", "--url", "http://x", "--url", "http://x:80/v1/"), 2, "given twice"),
         (("--engine", "external", "--url", "http://x", "--key-file", "/no/such"), 3, "cannot be read"),

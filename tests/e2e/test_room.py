@@ -55,7 +55,9 @@ def test_a_canary_that_does_not_fit_is_refused_before_anything_is_fetched(house:
     commit(house, Behaviour(words="newer"))
     room_for(house, 1.5)
     said = " ".join(refused(house, "model", "canary", "chat").split())
+    tried = " ".join(refused(house, "model", "canary", "chat", "--dry-run").split())
     assert "chat-canary does not fit: it needs" in said
+    assert "chat-canary does not fit: it needs" in tried
     assert "as its last start took" in said
     assert "are free (chat takes" in said
     assert "--no-fit-check" in said
@@ -70,6 +72,13 @@ def test_a_canary_that_does_not_fit_is_refused_before_anything_is_fetched(house:
     assert house.ask()[0] == "stable"
     house.ok("model", "canary", "chat", "--no-fit-check")
     assert (house.canary() or {})["phase"] == "serving"
+
+
+def test_a_dry_run_without_the_check_says_what_would_run_where_it_does_not_fit(house: House) -> None:
+    add_chat(house)
+    commit(house, Behaviour(words="newer"))
+    room_for(house, 1.5)
+    assert house.json("model", "canary", "chat", "--dry-run", "--no-fit-check")["newer"] is True
 
 
 def test_two_canaries_that_fit_one_at_a_time(house: House) -> None:
