@@ -139,11 +139,14 @@ def test_a_canary_that_hangs_is_taken_out_though_its_clients_leave(house: House)
 
     def ask() -> bool:
         with socket.create_connection(("127.0.0.1", house.gateway_port)) as impatient:
-            impatient.settimeout(0.3)
+            impatient.settimeout(1.5)
             impatient.sendall(request)
+            answer = b""
             with contextlib.suppress(TimeoutError):
-                while b"[DONE]" not in impatient.recv(65536):
-                    pass
+                while b"[DONE]" not in answer and (came := impatient.recv(65536)):
+                    answer += came
+                    # Stable, with which the canary is compared, may be slow on a busy machine: it is waited for.
+                    impatient.settimeout(0.3 if b"x-llmgw-arm: canary" in answer else 60)
         return house.canary() is None
 
     wait_until(ask, 120)
