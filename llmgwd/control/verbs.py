@@ -140,7 +140,7 @@ class Verbs:
         if job := self.services.store.jobs.of(model.name):
             raise busy(job)
         if canary is None:
-            raise no_canary(model.name, "promote")
+            raise no_canary(model, "promote")
         after(canary, CanaryEvent.PROMOTE)
         check_ready(self.services, canary)
         return self._start(JobKind.PROMOTE, model.name, by, request)
@@ -157,7 +157,7 @@ class Verbs:
                 return m.Done(f"{model.name}'s canary is out before it was ready; stable serves everything")
         canary = services.store.canaries.of(model.name)
         if canary is None:
-            raise self._is_promoted(model) or no_canary(model.name, "abort")
+            raise self._is_promoted(model) or no_canary(model, "abort")
         ended = await take_out(services, canary.id, by=by, ending=CanaryPhase.ABORTED, reason=reason)
         services.wish_clean_up()
         return m.Done(f"{ended.name} is out; stable serves everything", canary_view(services, ended))
@@ -206,7 +206,7 @@ class Verbs:
         model = self._changeable(name)
         canary = self.services.store.canaries.of(model.name)
         if canary is None:
-            raise no_canary(model.name, verb)
+            raise no_canary(model, verb)
         if canary.phase not in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
             after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
         return canary

@@ -11,6 +11,7 @@ from llmgwd.domain.differences import what_changed
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
 from llmgwd.jobs.clean_up import kept_now
+from llmgwd.jobs.once_more import once_more
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
 from llmgwd.protocol.states import JobKind
@@ -130,13 +131,14 @@ def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) ->
     request, where = asked(run), f"{coming.repo} at {coming.short}" if coming.repo else coming.short
     if not compare(served.contents, coming.contents).touch_content and not other_engine_args(request, model):
         raise NothingToDo(_nothing_newer(model, served, coming, where))
-    again = not isinstance(request, StartCanary) or request.again
+    if not isinstance(request, StartCanary) or request.again:
+        return
     why = run.services.store.canaries.why_rejected(model.name, coming)
-    if why is not None and not again:
+    if why is not None:
         raise refused(
             "revision_rejected",
             f"{where} was rolled back before: {why}",
-            hint=f"to try it once more: `llmgw ctl model canary {model.name} --again`",
+            hint=f"to try it once more: `{once_more(request)}`",
         )
 
 

@@ -60,7 +60,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         pytest.param(
             "update chat", 3, ("chat cannot be updated while it has a canary", "abort chat"), id="update with a canary"
         ),
-        pytest.param("promote plain", 3, ("plain has no canary to promote", "canary plain --percent N"), id="promote"),
+        pytest.param("promote plain", 3, ("plain has no canary to promote", "canary plain --path FILE"), id="promote"),
         pytest.param("abort plain", 3, ("plain has no canary to abort", "canary plain"), id="abort without a canary"),
         pytest.param("percent plain 5", 3, ("plain has no canary", "canary plain"), id="percent without a canary"),
         pytest.param("percent chat 101", 2, ("0 to 100",), id="percent over 100"),
