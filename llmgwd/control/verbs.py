@@ -84,24 +84,29 @@ class Verbs:
 
     async def pause(self, request: m.PausePlan, by: str) -> m.Done:
         now = self.services.now()
-        canary = self._with_plan(request.name, "pause")
+        canary = self._changeable_canary(request.name, "pause")
         if canary.progress is not None and canary.progress.paused_at is not None:
             return m.Done(f"{canary.name}'s plan is paused already", canary_view(self.services, canary))
+        if not canary.plan.acts:
+            raise _no_plan(canary, "pause", f"let it wait without requests: `llmgw ctl model percent {canary.model} 0`")
         paused = msgspec.structs.replace(canary.progress or Progress(since=now), paused_at=now)
         changed = self._change_progress(canary, paused, by, EventKind.CANARY_PAUSED)
         return m.Done(f"{canary.name}'s plan is paused; it is judged on", canary_view(self.services, changed))
 
     async def resume(self, request: m.ResumePlan, by: str) -> m.Done:
         now = self.services.now()
-        canary = self._with_plan(request.name, "resume")
+        canary = self._changeable_canary(request.name, "resume")
         if canary.progress is None or canary.progress.paused_at is None:
+            if not canary.plan.acts:
+                hint = f"give it another share with `llmgw ctl model percent {canary.model} N`"
+                raise _no_plan(canary, "resume", f"{hint}, or move to it with `llmgw ctl model promote {canary.model}`")
             return m.Done(f"{canary.name}'s plan is not paused", canary_view(self.services, canary))
         changed = self._change_progress(canary, resumed(canary.progress, now), by, EventKind.CANARY_RESUMED)
         return m.Done(f"{canary.name}'s plan goes on", canary_view(self.services, changed))
 
     async def limits(self, request: m.SetLimits, by: str) -> m.Done:
         services = self.services
-        canary = self._with_plan(request.name, "put limits on")
+        canary = self._changeable_canary(request.name, "put limits on")
         known = check_limits(request.limits)
         ignores = canary.ignores_load if request.ignore_load is None else request.ignore_load
         before = dict(services.dataplane.bench.limits(canary.id))
@@ -201,7 +206,7 @@ class Verbs:
             raise busy(job)
         raise _has_canary(canary, to_be)
 
-    def _with_plan(self, name: str, verb: str) -> Canary:
+    def _changeable_canary(self, name: str, verb: str) -> Canary:
         """The canary that a model has and that is not on its way out or up."""
         model = self._changeable(name)
         canary = self.services.store.canaries.of(model.name)
@@ -277,6 +282,11 @@ def _words_of(limits: dict[str, float | None], canary: Canary, other: Canary) ->
     if canary.ignores_load != other.ignores_load:
         words.append("uneven load ignored" if canary.ignores_load else "uneven load holds it")
     return words
+
+
+def _no_plan(canary: Canary, verb: str, hint: str) -> LlmgwError:
+    why = f"it keeps its {canary.share:g} % until a person changes that, or it serves worse and is taken out"
+    return refused("no_plan", f"{canary.name} has no plan to {verb}: {why}", hint=hint)
 
 
 def _has_canary(canary: Canary, to_be: str) -> LlmgwError:

@@ -22,6 +22,11 @@ class Plan(msgspec.Struct, frozen=True):
     """Seconds from its first request until it must have a verdict."""
     on_deadline: OnDeadline = OnDeadline.HOLD
 
+    @property
+    def acts(self) -> bool:
+        """Whether anything follows by itself; otherwise it is one share until a person changes it."""
+        return len(self.steps) > 1 or self.auto_promote or self.deadline_s is not None
+
 
 class Progress(msgspec.Struct, frozen=True):
     """How far a plan has come. Times are wall-clock, stored, and so survive a restart."""

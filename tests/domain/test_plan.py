@@ -217,6 +217,20 @@ def test_every_plan_that_would_act_is_held_by_a_persons_share(plan: Plan, progre
     assert held.paused_at == at(1)
 
 
+@pytest.mark.parametrize(
+    ("plan", "acts"),
+    [
+        pytest.param(Plan((10,)), False, id="one share"),
+        pytest.param(Plan((10,), hold_s=60), False, id="one share that is held"),
+        pytest.param(Plan((10, 20)), True, id="steps"),
+        pytest.param(Plan((10,), auto_promote=True), True, id="promotion"),
+        pytest.param(Plan((10,), deadline_s=60), True, id="deadline"),
+    ],
+)
+def test_a_plan_acts_when_something_follows_by_itself(plan: Plan, acts: bool) -> None:
+    assert plan.acts is acts
+
+
 def test_a_plan_of_one_share_has_nothing_to_hold() -> None:
     assert given_by_hand(Plan((10,)), Progress(T0), 5, at(1), 0) == Progress(T0)
     assert given_by_hand(Plan((10,)), None, 5, at(1), 0) is None
