@@ -96,12 +96,13 @@ class Verbs:
     async def resume(self, request: m.ResumePlan, by: str) -> m.Done:
         now = self.services.now()
         canary = self._changeable_canary(request.name, "resume")
-        if canary.progress is None or canary.progress.paused_at is None:
+        progress = canary.progress and resumed(canary.plan, canary.progress, now)
+        if progress is None or progress == canary.progress:
             if not canary.plan.acts:
                 hint = f"give it another share with `llmgw ctl model percent {canary.model} N`"
                 raise _no_plan(canary, "resume", f"{hint}, or move to it with `llmgw ctl model promote {canary.model}`")
             return m.Done(f"{canary.name}'s plan is not paused", canary_view(self.services, canary))
-        changed = self._change_progress(canary, resumed(canary.progress, now), by, EventKind.CANARY_RESUMED)
+        changed = self._change_progress(canary, progress, by, EventKind.CANARY_RESUMED)
         return m.Done(f"{canary.name}'s plan goes on", canary_view(self.services, changed))
 
     async def limits(self, request: m.SetLimits, by: str) -> m.Done:
