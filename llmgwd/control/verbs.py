@@ -9,7 +9,7 @@ from llmgwd.domain.canary import Canary, CanaryEvent, after, already_promoted, c
 from llmgwd.domain.catalog import Model, check_new_name, moved_back, names
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
-from llmgwd.domain.plan import Progress, check_plan, given_by_hand, resumed
+from llmgwd.domain.plan import Plan, Progress, check_plan, given_by_hand, resumed
 from llmgwd.engines.templates import find_engine
 from llmgwd.jobs.acquire import check_choice, no_repository
 from llmgwd.jobs.canary import plan_of
@@ -20,7 +20,7 @@ from llmgwd.jobs.services import Services
 from llmgwd.jobs.share import give_share
 from llmgwd.jobs.take_out import take_out
 from llmgwd.protocol import messages as m
-from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState
+from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState, OnDeadline
 from llmgwd.verdict.limits import LimitError, complete, written
 
 
@@ -51,11 +51,10 @@ class Verbs:
     async def canary(self, request: m.StartCanary, by: str) -> m.Started:
         check_share(request.percent)
         check_choice(request.weights)
-        check_plan(plan_of(request), of_steps=bool(request.steps))
-        _check_can_be_fine(
-            {**self.services.settings.canary.limits, **check_limits(request.limits)},
-            auto_promote=request.auto_promote,
-        )
+        plan = plan_of(request)
+        check_plan(plan, of_steps=bool(request.steps))
+        limits = {**self.services.settings.canary.limits, **check_limits(request.limits)}
+        _check_can_be_judged(limits, plan, is_awaited=request.until_verdict)
         model = self._changeable(request.name)
         self._check_no_canary(model)
         chosen = request.weights
@@ -111,7 +110,7 @@ class Verbs:
         known = check_limits(request.limits)
         ignores = canary.ignores_load if request.ignore_load is None else request.ignore_load
         before = dict(services.dataplane.bench.limits(canary.id))
-        _check_can_be_fine({**before, **known}, auto_promote=canary.plan.auto_promote)
+        _check_can_be_judged({**before, **known}, canary.plan)
         evidence, changed = services.dataplane.bench.with_limits(canary.id, known)
         if not changed and ignores == canary.ignores_load:
             return m.Done(f"{canary.name} has these limits already", canary_view(services, canary))
@@ -133,8 +132,7 @@ class Verbs:
             services.dataplane.bench.replace(canary.id, evidence)
         services.feed.publish(canary.id)
         services.announce(event)
-        judged_by = ", ".join(f"{name} {written(name, known[name])}" for name in changed)
-        said = [f"{canary.name} is judged anew by {judged_by}"] if changed else []
+        said = _judged_by(canary, {name: known[name] for name in changed}, complete({**before, **known}))
         if ignores != canary.ignores_load:
             which = "whatever the load" if ignores else "only while the load of both sides compares"
             said.append(f"{canary.name}'s times count for promotion {which}")
@@ -267,14 +265,32 @@ def check_limits(limits: dict[str, float | None]) -> dict[str, float | None]:
     return limits
 
 
-def _check_can_be_fine(limits: dict[str, float | None], *, auto_promote: bool) -> None:
-    """Raises LlmgwError for a plan that would wait for ever."""
-    if auto_promote and not any(value is not None for value in complete(limits).values()):
-        raise unusable(
-            "no_limits",
-            "with every limit off nothing is judged, so that the canary would never be found fine and promoted: leave "
-            "a limit on, or start it without --auto-promote and promote it yourself",
-        )
+def _check_can_be_judged(limits: dict[str, float | None], plan: Plan, *, is_awaited: bool = False) -> None:
+    """Raises LlmgwError for what rests on a verdict that there will never be."""
+    if any(value is not None for value in complete(limits).values()):
+        return
+    if plan.auto_promote:
+        then = "the canary would never be found fine and promoted: leave a limit on, or start it without --auto-promote"
+        then += " and promote it yourself"
+    elif plan.deadline_s is not None and plan.on_deadline is OnDeadline.ABORT:
+        then = "the canary would be undecided at its deadline whatever it does, and taken out: leave a limit on, or "
+        then += "start it with --on-deadline hold"
+    elif is_awaited:
+        then = "there would be no verdict to wait for: leave a limit on, or start it without --until-verdict"
+    else:
+        return
+    raise unusable("no_limits", f"with every limit off nothing is judged, so that {then}")
+
+
+def _judged_by(canary: Canary, changed: dict[str, float | None], limits: dict[str, float | None]) -> list[str]:
+    """What became of the limits that were changed, in sentences; `limits` are all of them now."""
+    on = [f"{name} {written(name, value)}" for name, value in changed.items() if value is not None]
+    off = [name for name, value in changed.items() if value is None]
+    said = [f"{canary.name} is judged anew by {', '.join(on)}"] if on else []
+    if off:
+        by = "" if all(value is None for value in limits.values()) else f" by {', '.join(off)}"
+        said.append(f"{canary.name} is not judged{by} any more")
+    return said
 
 
 def _words_of(limits: dict[str, float | None], canary: Canary, other: Canary) -> list[str]:

@@ -91,6 +91,8 @@ Move = Wait | GiveShare | PromoteIt | TellDeadline | GiveUp
 def next_move(plan: Plan, progress: Progress, standing: Standing, now: datetime) -> Move:
     """What the plan does at `now` for a canary that serves."""
     if standing.verdict is VerdictState.WORSE:
+        if standing.share == 0:
+            return Wait("was found worse, and is taken out as soon as it has a share")
         return Wait("serves worse: it gets no further share and is taken out")
     is_late = standing.verdict is VerdictState.UNDECIDED and _is_past_deadline(plan, progress, now)
     gives_up = is_late and plan.on_deadline is OnDeadline.ABORT
@@ -103,8 +105,6 @@ def next_move(plan: Plan, progress: Progress, standing: Standing, now: datetime)
         return GiveUp()
     if is_late and _is_held_by_deadline(plan, progress):
         return Wait("undecided past its deadline: gets no further share until it is fine", for_resume=True)
-    if standing.share == 0:
-        return Wait("its share is 0: give it requests first")
     move = _go_on(plan, progress, standing, now)
     if isinstance(move, Wait) and standing.verdict is VerdictState.UNDECIDED:
         told = "; undecided past its deadline" if is_late else _until_the_deadline(plan, progress)
@@ -118,6 +118,8 @@ def _is_held_by_deadline(plan: Plan, progress: Progress) -> bool:
 
 
 def _go_on(plan: Plan, progress: Progress, standing: Standing, now: datetime) -> Move:
+    if standing.share == 0:
+        return Wait("nothing: its share is 0")
     following = progress.step + 1
     held_until = (progress.step_since or progress.since) + timedelta(seconds=plan.hold_s)
     if now < held_until:

@@ -159,7 +159,8 @@ def _waits_for(evidence: Evidence, wait: Wait) -> str:
         case Wait.STABLE:
             return "stable is down, so there is nothing to compare with"
         case Wait.SHARE:
-            return "it has all requests, so there is nothing to compare with: it is judged once it has fewer"
+            judged = "only bad answers are" if Metric.BAD_ANSWERS in evidence.wealth else "nothing is"
+            return f"it has all requests, so there is nothing to compare with: {judged} judged until it has fewer"
         case Wait.LOAD:
             canary, stable = load_figures(evidence.load)
             return (

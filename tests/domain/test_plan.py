@@ -193,7 +193,19 @@ def test_a_canary_without_a_ready_replica_gets_no_share_and_no_promotion(progres
 @pytest.mark.parametrize("progress", [Progress(T0), Progress(T0, 2)], ids=["steps left", "at the end"])
 def test_a_canary_that_a_person_gives_nothing_gets_no_share_and_no_promotion(progress: Progress) -> None:
     standing = Standing(FINE, 0, judged=100)
-    assert next_move(STEPS, progress, standing, at(600)) == Wait("its share is 0: give it requests first")
+    assert next_move(STEPS, progress, standing, at(600)) == Wait("nothing: its share is 0")
+
+
+def test_one_without_a_share_is_still_ended_by_its_deadline() -> None:
+    waits = next_move(GIVES_UP, Progress(T0), Standing(UNDECIDED, 0), at(1))
+    assert isinstance(waits, Wait)
+    assert waits.why.endswith(f"; still undecided at {at(60):%Y-%m-%d %H:%M:%S} UTC, it is taken out")
+    assert next_move(GIVES_UP, Progress(T0), Standing(UNDECIDED, 0), at(60)) == GiveUp()
+
+
+def test_one_that_was_found_worse_without_a_share_is_not_said_to_be_taken_out_now() -> None:
+    worse = Wait("was found worse, and is taken out as soon as it has a share")
+    assert next_move(STEPS, Progress(T0), Standing(WORSE, 0), at(1)) == worse
 
 
 def test_the_hold_is_told_with_the_share_that_the_canary_has() -> None:

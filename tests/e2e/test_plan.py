@@ -114,6 +114,11 @@ def test_limits_can_be_changed_on_a_running_canary_and_the_change_is_logged(hous
     assert canary(house)["limits"]["ttft"] == 1.5
     assert [(before, after) for _, before, after, _ in events(house, "canary_limits")] == [("ttft 1.2 ×", "ttft 1.5 ×")]
     assert "already" in house.ok("model", "limits", "chat", "--limit", "ttft=1.5")
+    some = house.ok("model", "limits", "chat", "--limit", "ttft=1.4", "--limit", "speed=off", "--limit", "rejected=off")
+    assert "judged anew by ttft 1.4 ×; chat-canary is not judged by speed, rejected any more" in some
+    everything_off = [word for name in KNOWN for word in ("--limit", f"{name}=off")]
+    assert "chat-canary is not judged any more" in house.ok("model", "limits", "chat", *everything_off)
+    house.ok("model", "limits", "chat", "--limit", "ttft=1.5")
     house.stop()
     house.start()
     assert canary(house)["limits"]["ttft"] == 1.5

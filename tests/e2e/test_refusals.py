@@ -70,6 +70,18 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         pytest.param("percent chat -- -1", 2, ("0 to 100",), id="percent below 0"),
         pytest.param("canary plain --percent 200", 2, ("0 to 100",), id="canary over 100"),
         pytest.param(f"canary plain --auto-promote {ALL_OFF}", 2, ("every limit off",), id="nothing can become fine"),
+        pytest.param(
+            f"canary plain --deadline 1h --on-deadline abort {ALL_OFF}",
+            2,
+            ("undecided at its deadline whatever it does", "--on-deadline hold"),
+            id="nothing can be decided by the deadline",
+        ),
+        pytest.param(
+            f"canary plain --until-verdict {ALL_OFF}",
+            2,
+            ("no verdict to wait for", "without --until-verdict"),
+            id="no verdict to wait for",
+        ),
         pytest.param("canary nobody", 4, ("there is no model nobody",), id="unknown model"),
         pytest.param("show chta", 4, ("did you mean chat?",), id="near miss"),
         pytest.param("show chat-canary", 4, ("there is no model chat-canary",), id="a canary is no model"),

@@ -250,7 +250,7 @@ def test_a_canary_that_has_all_requests_is_never_fine_and_wins_nothing_for_later
         decision = canary.serves(STABLE, STABLE, requests=20)
         assert decision.state is State.UNDECIDED
     assert Wait.SHARE in decision.waits
-    assert "it has all requests" in report(canary.evidence, decision).sentence
+    assert "only bad answers are judged until it has fewer" in report(canary.evidence, decision).sentence
     assert canary.evidence.wealth[Metric.BAD_ANSWERS].log_behind <= before
 
 
