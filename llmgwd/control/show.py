@@ -23,8 +23,8 @@ from llmgwd.protocol.views import (
     ReplicaView,
     VerdictView,
 )
-from llmgwd.verdict.figures import MetricFigures
 from llmgwd.verdict.load import LoadFigures
+from llmgwd.verdict.metric_figures import MetricFigures
 from llmgwd.verdict.report import Report
 from llmgwd.verdict.sketch import quantile
 

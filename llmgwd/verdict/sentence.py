@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from llmgwd.verdict.counts import MOST_PER_KEY
 from llmgwd.verdict.decision import Decision, State, Wait
 from llmgwd.verdict.evidence import SHARES, WARM_UP, Evidence
-from llmgwd.verdict.figures import ABSENT, OFF, MetricFigures, Need
+from llmgwd.verdict.figures import Need
 from llmgwd.verdict.limits import Metric, limit_of, written
 from llmgwd.verdict.load import figures as load_figures
+from llmgwd.verdict.metric_figures import ABSENT, OFF, MetricFigures
 
 WORDS: Mapping[Metric, str] = {
     Metric.BAD_ANSWERS: "bad answers",
