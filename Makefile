@@ -45,6 +45,7 @@ bench-verdict: setup
 	$(BIN)/python -m bench.verdict null --scenario ttft --trials 100
 	$(BIN)/python -m bench.verdict bad --trials 100 --baselines
 	$(BIN)/python -m bench.verdict odd --trials 30 --bare
+	$(BIN)/python -m bench.verdict slow --trials 30
 	$(BIN)/python -m bench.verdict.floor
 	$(BIN)/python -m bench.verdict.speed
 

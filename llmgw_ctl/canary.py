@@ -127,6 +127,7 @@ def canary(
         on_deadline=on_deadline or OnDeadline.HOLD,
         limits=limits(limit),
         ignore_load=ignore_load,
+        until_verdict=until_verdict,
     )
     manner = Manner(json, quiet, detach)
     with daemon(ctx) as connection:

@@ -144,7 +144,7 @@ def updates(ctx: typer.Context, name: AnyName = None, json: Json = False) -> Non
         for answer in connection.updates(name):
             if isinstance(answer, Updates):
                 found = answer.updates
-            elif name is None and not json:
+            elif name is None and answer.repo is not None and not json:
                 note(f"{answer.model}: {answer.summary}")
     if json:
         document(found)

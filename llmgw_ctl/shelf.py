@@ -74,6 +74,17 @@ def verify(
             result(f"{each.repo} {short(each.revision)}: {words}")
     if damaged := [each for each in found if each.damage and not each.repaired]:
         raise _damaged(damaged, len(found))
+    if not json:
+        result(_all_well(found))
+
+
+def _all_well(found: list[VerifiedView]) -> str:
+    from llmgw_ctl.render.words import counted
+
+    if not found:
+        return "no fetched weights on disk; local weights are not checked"
+    files = counted(sum(each.files for each in found), "file")
+    return f"{counted(len(found), 'revision')}, {files}, all as they should be"
 
 
 def _damaged(damaged: list[VerifiedView], of_all: int) -> CommandError:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +31,7 @@ NOT_PASSED_ON = frozenset(
 """The hub's token is nothing for an engine to have, nor is what the service manager says to the daemon alone."""
 MOST_WORDS = 300
 """Characters of a log line in a message."""
+TRACEBACK_PLACE = re.compile(r'File "[^"]*", line \d+')
 TROUBLE = re.compile(r"error|fail|cannot|out of memory|do(es)? not", re.IGNORECASE)
 PIDFD_SIGNAL_PROCESS_GROUP = 4
 """For pidfd_send_signal, from Linux 6.9 on: the group that this process leads."""
@@ -292,19 +293,44 @@ def last_words(log: Path, lines: int = 20) -> str:
     """What a program's log says of its end: the first of its last lines that names a trouble, else the last one."""
     if not log.exists():
         return "it left no log"
-    said = last_lines(log, lines)
+    said = _shortened(without_places(_end_of(log)), lines)
     return next((line for line in said if TROUBLE.search(line)), said[-1]) if said else "it said nothing"
 
 
 def last_lines(log: Path, lines: int, most_bytes: int = 16384) -> tuple[str, ...]:
     """The last lines of a program's log that say anything."""
+    return _shortened(_end_of(log, most_bytes), lines)
+
+
+def without_places(lines: Iterable[str]) -> list[str]:
+    """Without the files and the source that Python's tracebacks quote: `raise ParseError(` is not what went wrong.
+
+    A place stands further left than its source, also where a logger puts something in front of each line.
+    """
+    kept, column = list[str](), None
+    for line in lines:
+        place = TRACEBACK_PLACE.search(line)
+        if place is not None:
+            column = place.start()
+        elif column is None or not line[column : column + 2].isspace():
+            column = None
+            kept.append(line)
+    return kept
+
+
+def _end_of(log: Path, most_bytes: int = 16384) -> list[str]:
+    """Lines; the first may lack its beginning."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, log.stat().st_size - most_bytes))
-            text = file.read().decode(errors="replace")
+            return file.read().decode(errors="replace").splitlines()
     except OSError:
-        return ()
-    said = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
+        return []
+
+
+def _shortened(lines: Iterable[str], most: int) -> tuple[str, ...]:
+    """The last that say anything."""
+    said = [line.strip() for line in lines if line.strip()][-most:]
     return tuple(line if len(line) <= MOST_WORDS else line[: MOST_WORDS - 1] + "…" for line in said)
 
 

@@ -235,6 +235,18 @@ def test_identity_is_stable_and_none_for_what_is_gone() -> None:
     assert process.identity(gone.pid) is None
 
 
+TRACEBACK = b"""Traceback (most recent call last):
+  File "/lib/json/__init__.py", line 346, in loads
+    return _default_decoder.decode(s)
+           ~~~~~~~~~~~~~~~~~~~~~~~^^^
+  File "/lib/json/errors.py", line 364, in fail
+    raise JSONDecodeError(
+        "Expecting value", s, err.value
+    ) from None
+json.decoder.JSONDecodeError: Expecting value
+"""
+
+
 @pytest.mark.parametrize(
     ("log", "words"),
     [
@@ -243,6 +255,17 @@ def test_identity_is_stable_and_none_for_what_is_gone() -> None:
         pytest.param(b"\n \n", "it said nothing", id="empty"),
         pytest.param(b"x" * 1000, "x" * 299 + "…", id="long"),
         pytest.param(b"error: \xff\n", "error: \ufffd", id="not text"),
+        pytest.param(TRACEBACK, "json.decoder.JSONDecodeError: Expecting value", id="traceback"),
+        pytest.param(
+            b"".join(b"(Core pid=7) " + line for line in TRACEBACK.splitlines(keepends=True)),
+            "(Core pid=7) json.decoder.JSONDecodeError: Expecting value",
+            id="traceback by a logger",
+        ),
+        pytest.param(
+            b"\n".join(TRACEBACK.splitlines()[2:]),
+            "json.decoder.JSONDecodeError: Expecting value",
+            id="half of it",
+        ),
     ],
 )
 def test_last_words(tmp_path: Path, log: bytes, words: str) -> None:

@@ -1,11 +1,12 @@
 """The judge and what others do, on simulated traffic, as a markdown table.
 
-    python -m bench.verdict null|odd|bad [--trials N] [--hours H] [--scenario PART] [--baselines] [--bare] [--seed N]
+    python -m bench.verdict null|odd|slow|bad [--trials N] [--hours H] [--scenario PART] [--baselines] [--bare]
+                            [--seed N]
 
 `null`: canaries that must stay, with the share of lives in which they were rolled back (95 % interval) and promoted.
-`odd`: the same in streams that differ from what the promise assumes. `bad`: canaries that must go, with the canary
-requests until they went. A trial's stream depends on the seed, the scenario's name and the trial's number alone, so
-that rows can be run apart and side by side.
+`odd`: the same in streams that differ from what the promise assumes; `slow`: in drifts of half an hour and more.
+`bad`: canaries that must go, with the canary requests until they went. A trial's stream depends on the seed, the
+scenario's name and the trial's number alone, so that rows can be run apart and side by side.
 """
 
 import argparse

@@ -45,6 +45,14 @@ ODD = (
 )
 """Canaries that must not be rolled back either, in streams that differ from what is assumed; 500/min at 5 %, 6 h."""
 
+SLOW = tuple(
+    healthy(f"identical, canary wanders by {percent} % over {minutes} min", **BUSY, **drift)
+    for minutes in (30, 60)
+    for percent in (10, 20, 30)
+    for drift in ({"wander": percent / 100, "wander_s": 60.0 * minutes},)
+)
+"""The same with a drift that lasts longer than the guard's blocks and their neighbours can see."""
+
 BAD = (
     worse("hard down", canary_failing=1.0),
     worse("hard down, 500/min, 5 %", canary_failing=1.0, **BUSY),
@@ -62,4 +70,4 @@ BAD = (
 )
 """Canaries that must be rolled back; 50/min at 10 % unless said."""
 
-GROUPS = {"null": NULL, "odd": ODD, "bad": BAD}
+GROUPS = {"null": NULL, "odd": ODD, "slow": SLOW, "bad": BAD}

@@ -15,7 +15,7 @@ from llmgwd.verdict.scale import STEP
 DAY_S = 86400.0
 CELL_S = 10.0
 DRIFT_S = 300.0
-"""Time constant of shocks and of a wandering replica."""
+"""Time constant of shocks, and of a wandering replica where nothing else is said."""
 FAILS_AFTER_S = 0.2
 
 Floats = NDArray[np.float64]
@@ -48,6 +48,8 @@ class Scenario:
     """Stable's failures take this long."""
     wander: float = 0.0
     """Standard deviation of the canary replica's own slow drift, of log time to first token; half of it on speed."""
+    wander_s: float = DRIFT_S
+    """Time constant of that drift."""
     cold: int = 0
     """First canary answers that take five times as long to begin."""
     lag_s: float = 0.0
@@ -92,10 +94,10 @@ def make(scenario: Scenario, seed: tuple[int, ...]) -> Stream:
     cell = (arrived / CELL_S).astype(np.int64)
     canary = _split(scenario, rng, n)
     changed = canary & (arrived >= scenario.change_h * 3600.0)
-    shock = _drift(rng, cells, scenario.shock)
+    shock = _drift(rng, cells, scenario.shock, DRIFT_S)
     load = (shock + 0.2 * day)[cell]
     if scenario.wander:
-        load = load + np.where(canary, _drift(rng, cells, scenario.wander)[cell], 0.0)
+        load = load + np.where(canary, _drift(rng, cells, scenario.wander, scenario.wander_s)[cell], 0.0)
 
     failing = scenario.failing * np.exp(1.5 * shock - (1.5 * scenario.shock) ** 2 / 2)[cell]
     if scenario.canary_failing is not None:
@@ -129,9 +131,9 @@ def _split(scenario: Scenario, rng: np.random.Generator, n: int) -> NDArray[np.b
     return np.repeat(sessions, scenario.sticky)[:n]
 
 
-def _drift(rng: np.random.Generator, cells: int, deviation: float) -> Floats:
+def _drift(rng: np.random.Generator, cells: int, deviation: float, constant_s: float) -> Floats:
     """A stationary AR(1) process, a value a cell."""
-    kept = np.exp(-CELL_S / DRIFT_S)
+    kept = np.exp(-CELL_S / constant_s)
     steps = (rng.standard_normal(cells) * deviation * np.sqrt(1 - kept * kept)).tolist()
     value = rng.standard_normal() * deviation
     values = []

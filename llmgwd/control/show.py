@@ -24,8 +24,8 @@ from llmgwd.protocol.views import (
     ReplicaView,
     VerdictView,
 )
-from llmgwd.verdict.figures import MetricFigures
 from llmgwd.verdict.load import LoadFigures
+from llmgwd.verdict.metric_figures import MetricFigures
 from llmgwd.verdict.report import Report
 from llmgwd.verdict.sketch import quantile
 
@@ -210,6 +210,20 @@ def _arm_view(sample: ArmSample, load: LoadFigures) -> ArmView:
     )
 
 
+def _ways_on(canary: Canary, standing: Standing, move: Wait) -> list[str]:
+    """What a person can do about it."""
+    ctl = "llmgw ctl model"
+    ways = [f"`{ctl} resume {canary.model}` lets it go on"] if move.for_resume else []
+    if canary.share == 0:
+        is_worse = standing.verdict is VerdictState.WORSE
+        ways.append(
+            f"`{ctl} abort {canary.model}` takes it out"
+            if is_worse
+            else f"`{ctl} percent {canary.model} N` gives it requests"
+        )
+    return ways
+
+
 def _next(services: Services, canary: Canary, report: Report | None) -> tuple[str, datetime | None]:
     """What happens next and when, or why nothing does."""
     match canary.phase:
@@ -218,16 +232,12 @@ def _next(services: Services, canary: Canary, report: Report | None) -> tuple[st
         case CanaryPhase.SERVING if not services.fleet.ready(canary.name):
             said = "; ".join(each.detail for each in services.fleet.of(canary.name) if each.detail)
             return f"stable serves everything until its replica is ready again: {said or 'it is starting'}", None
-        case CanaryPhase.SERVING if canary.share == 0:
-            how = f"`llmgw ctl model percent {canary.model} N` gives it requests"
-            return f"nothing: its share is 0; {how}", None
         case CanaryPhase.SERVING if canary.progress is not None and report is not None:
             judged = services.dataplane.bench.judged(canary.id)
             standing = Standing(VerdictState(report.state), canary.share, judged)
             move = next_move(canary.plan, canary.progress, standing, services.now())
             if isinstance(move, Wait):
-                resume = f"; `llmgw ctl model resume {canary.model}` lets it go on" if move.for_resume else ""
-                return move.why + resume, move.until
+                return "; ".join((move.why, *_ways_on(canary, standing, move))), move.until
             return "acts at the next look", None
         case CanaryPhase.PROMOTING:
             return "its replica becomes the model's", None

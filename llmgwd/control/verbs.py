@@ -11,7 +11,7 @@ from llmgwd.domain.catalog import Model, moved_back
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.jobs import Job
 from llmgwd.domain.names import asked_for, check_new_name, fallbacks_of, names
-from llmgwd.domain.plan import Progress, check_plan, given_by_hand, resumed
+from llmgwd.domain.plan import Plan, Progress, check_plan, given_by_hand, resumed
 from llmgwd.jobs.canary import plan_of
 from llmgwd.jobs.choices import check_choice, check_engine, check_source
 from llmgwd.jobs.promote import check_ready
@@ -21,7 +21,7 @@ from llmgwd.jobs.services import Services
 from llmgwd.jobs.share import give_share
 from llmgwd.jobs.take_out import take_out
 from llmgwd.protocol import messages as m
-from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState
+from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState, OnDeadline
 from llmgwd.verdict.limits import LimitError, complete, written
 
 
@@ -75,11 +75,10 @@ class Verbs:
     def _check_canary(self, request: m.StartCanary) -> None:
         check_share(request.percent)
         check_choice(request.weights)
-        check_plan(plan_of(request), of_steps=bool(request.steps))
-        _check_can_be_fine(
-            {**self.services.settings.canary.limits, **check_limits(request.limits)},
-            auto_promote=request.auto_promote,
-        )
+        plan = plan_of(request)
+        check_plan(plan, of_steps=bool(request.steps))
+        limits = {**self.services.settings.canary.limits, **check_limits(request.limits)}
+        _check_can_be_judged(limits, plan, is_awaited=request.until_verdict)
         check_gpus(request.gpus)
         model = self._changeable(request.name)
         self._check_no_canary(model)
@@ -107,28 +106,34 @@ class Verbs:
 
     async def pause(self, request: m.PausePlan, by: str) -> m.Done:
         now = self.services.now()
-        canary = self._with_plan(request.name, "pause")
+        canary = self._changeable_canary(request.name, "pause")
         if canary.progress is not None and canary.progress.paused_at is not None:
             return m.Done(f"{canary.name}'s plan is paused already", canary_view(self.services, canary))
+        if not canary.plan.acts:
+            raise _no_plan(canary, "pause", f"let it wait without requests: `llmgw ctl model percent {canary.model} 0`")
         paused = msgspec.structs.replace(canary.progress or Progress(since=now), paused_at=now)
         changed = self._change_progress(canary, paused, by, EventKind.CANARY_PAUSED)
         return m.Done(f"{canary.name}'s plan is paused; it is judged on", canary_view(self.services, changed))
 
     async def resume(self, request: m.ResumePlan, by: str) -> m.Done:
         now = self.services.now()
-        canary = self._with_plan(request.name, "resume")
-        if canary.progress is None or canary.progress.paused_at is None:
+        canary = self._changeable_canary(request.name, "resume")
+        progress = canary.progress and resumed(canary.plan, canary.progress, now)
+        if progress is None or progress == canary.progress:
+            if not canary.plan.acts:
+                hint = f"give it another share with `llmgw ctl model percent {canary.model} N`"
+                raise _no_plan(canary, "resume", f"{hint}, or move to it with `llmgw ctl model promote {canary.model}`")
             return m.Done(f"{canary.name}'s plan is not paused", canary_view(self.services, canary))
-        changed = self._change_progress(canary, resumed(canary.progress, now), by, EventKind.CANARY_RESUMED)
+        changed = self._change_progress(canary, progress, by, EventKind.CANARY_RESUMED)
         return m.Done(f"{canary.name}'s plan goes on", canary_view(self.services, changed))
 
     async def limits(self, request: m.SetLimits, by: str) -> m.Done:
         services = self.services
-        canary = self._with_plan(request.name, "put limits on")
+        canary = self._changeable_canary(request.name, "put limits on")
         known = check_limits(request.limits)
         ignores = canary.ignores_load if request.ignore_load is None else request.ignore_load
         before = dict(services.dataplane.bench.limits(canary.id))
-        _check_can_be_fine({**before, **known}, auto_promote=canary.plan.auto_promote)
+        _check_can_be_judged({**before, **known}, canary.plan)
         evidence, changed = services.dataplane.bench.with_limits(canary.id, known)
         if not changed and ignores == canary.ignores_load:
             return m.Done(f"{canary.name} has these limits already", canary_view(services, canary))
@@ -150,8 +155,7 @@ class Verbs:
             services.dataplane.bench.replace(canary.id, evidence)
         services.feed.publish(canary.id)
         services.announce(event)
-        judged_by = ", ".join(f"{name} {written(name, known[name])}" for name in changed)
-        said = [f"{canary.name} is judged anew by {judged_by}"] if changed else []
+        said = _judged_by(canary, {name: known[name] for name in changed}, complete({**before, **known}))
         if ignores != canary.ignores_load:
             which = "whatever the load" if ignores else "only while the load of both sides compares"
             said.append(f"{canary.name}'s times count for promotion {which}")
@@ -163,7 +167,7 @@ class Verbs:
         if job := self.services.store.jobs.of(model.name):
             raise busy(job)
         if canary is None:
-            raise no_canary(model.name, "promote")
+            raise no_canary(model, "promote")
         after(canary, CanaryEvent.PROMOTE)
         check_ready(self.services, canary)
         return self._start(JobKind.PROMOTE, model.name, by, request)
@@ -180,7 +184,7 @@ class Verbs:
                 return m.Done(f"{model.name}'s canary is out before it was ready; stable serves everything")
         canary = services.store.canaries.of(model.name)
         if canary is None:
-            raise self._is_promoted(model) or no_canary(model.name, "abort")
+            raise self._is_promoted(model) or no_canary(model, "abort")
         ended = await take_out(services, canary.id, by=by, ending=CanaryPhase.ABORTED, reason=reason)
         services.wish_clean_up()
         return m.Done(f"{ended.name} is out; stable serves everything", canary_view(services, ended))
@@ -224,12 +228,12 @@ class Verbs:
             raise busy(job)
         raise _has_canary(canary, to_be)
 
-    def _with_plan(self, name: str, verb: str) -> Canary:
+    def _changeable_canary(self, name: str, verb: str) -> Canary:
         """The canary that a model has and that is not on its way out or up."""
         model = self._changeable(name)
         canary = self.services.store.canaries.of(model.name)
         if canary is None:
-            raise no_canary(model.name, verb)
+            raise no_canary(model, verb)
         if canary.phase not in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
             after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
         return canary
@@ -291,14 +295,32 @@ def check_limits(limits: dict[str, float | None]) -> dict[str, float | None]:
     return limits
 
 
-def _check_can_be_fine(limits: dict[str, float | None], *, auto_promote: bool) -> None:
-    """Raises LlmgwError for a plan that would wait for ever."""
-    if auto_promote and not any(value is not None for value in complete(limits).values()):
-        raise unusable(
-            "no_limits",
-            "with every limit off nothing is judged, so that the canary would never be found fine and promoted: leave "
-            "a limit on, or start it without --auto-promote and promote it yourself",
-        )
+def _check_can_be_judged(limits: dict[str, float | None], plan: Plan, *, is_awaited: bool = False) -> None:
+    """Raises LlmgwError for what rests on a verdict that there will never be."""
+    if any(value is not None for value in complete(limits).values()):
+        return
+    if plan.auto_promote:
+        then = "the canary would never be found fine and promoted: leave a limit on, or start it without --auto-promote"
+        then += " and promote it yourself"
+    elif plan.deadline_s is not None and plan.on_deadline is OnDeadline.ABORT:
+        then = "the canary would be undecided at its deadline whatever it does, and taken out: leave a limit on, or "
+        then += "start it with --on-deadline hold"
+    elif is_awaited:
+        then = "there would be no verdict to wait for: leave a limit on, or start it without --until-verdict"
+    else:
+        return
+    raise unusable("no_limits", f"with every limit off nothing is judged, so that {then}")
+
+
+def _judged_by(canary: Canary, changed: dict[str, float | None], limits: dict[str, float | None]) -> list[str]:
+    """What became of the limits that were changed, in sentences; `limits` are all of them now."""
+    on = [f"{name} {written(name, value)}" for name, value in changed.items() if value is not None]
+    off = [name for name, value in changed.items() if value is None]
+    said = [f"{canary.name} is judged anew by {', '.join(on)}"] if on else []
+    if off:
+        by = "" if all(value is None for value in limits.values()) else f" by {', '.join(off)}"
+        said.append(f"{canary.name} is not judged{by} any more")
+    return said
 
 
 def _words_of(limits: dict[str, float | None], canary: Canary, other: Canary) -> list[str]:
@@ -307,6 +329,11 @@ def _words_of(limits: dict[str, float | None], canary: Canary, other: Canary) ->
     if canary.ignores_load != other.ignores_load:
         words.append("uneven load ignored" if canary.ignores_load else "uneven load holds it")
     return words
+
+
+def _no_plan(canary: Canary, verb: str, hint: str) -> LlmgwError:
+    why = f"it keeps its {canary.share:g} % until a person changes that, or it serves worse and is taken out"
+    return refused("no_plan", f"{canary.name} has no plan to {verb}: {why}", hint=hint)
 
 
 def _has_canary(canary: Canary, to_be: str) -> LlmgwError:

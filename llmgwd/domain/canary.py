@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from llmgwd.domain.catalog import Origin, canary_name
+from llmgwd.domain.catalog import Model, Origin, canary_name
 from llmgwd.domain.errors import LlmgwError, refused, unusable
 from llmgwd.domain.plan import Plan, Progress
 from llmgwd.protocol.states import CanaryPhase
@@ -112,9 +112,11 @@ def check_share(percent: float) -> None:
         raise unusable("bad_percent", f"a share of {percent:g} is not possible: give a percent from 0 to 100")
 
 
-def no_canary(model: str, verb: str) -> LlmgwError:
+def no_canary(model: Model, verb: str) -> LlmgwError:
+    # Without a repository nothing newer is found by itself.
+    how = "--percent N" if model.origin.repo else "--path FILE"
     return refused(
         "no_canary",
-        f"{model} has no canary to {verb}",
-        hint=f"start one with `llmgw ctl model canary {model} --percent N`",
+        f"{model.name} has no canary to {verb}",
+        hint=f"start one with `llmgw ctl model canary {model.name} {how}`",
     )

@@ -22,6 +22,11 @@ class Plan(msgspec.Struct, frozen=True):
     """Seconds from its first request until it must have a verdict."""
     on_deadline: OnDeadline = OnDeadline.HOLD
 
+    @property
+    def acts(self) -> bool:
+        """Whether anything follows by itself; otherwise it is one share until a person changes it."""
+        return len(self.steps) > 1 or self.auto_promote or self.deadline_s is not None
+
 
 class Progress(msgspec.Struct, frozen=True):
     """How far a plan has come. Times are wall-clock, stored, and so survive a restart."""
@@ -36,6 +41,8 @@ class Progress(msgspec.Struct, frozen=True):
     """Canary requests that had been judged by then."""
     paused_at: datetime | None = None
     deadline_told: bool = False
+    late_by_hand: bool = False
+    """A person let it go on though it was undecided at its deadline."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -84,32 +91,35 @@ Move = Wait | GiveShare | PromoteIt | TellDeadline | GiveUp
 def next_move(plan: Plan, progress: Progress, standing: Standing, now: datetime) -> Move:
     """What the plan does at `now` for a canary that serves."""
     if standing.verdict is VerdictState.WORSE:
+        if standing.share == 0:
+            return Wait("was found worse, and is taken out as soon as it has a share")
         return Wait("serves worse: it gets no further share and is taken out")
-    if standing.verdict is VerdictState.UNDECIDED and _is_past_deadline(plan, progress, now):
-        return _at_the_deadline(plan, progress)
+    is_late = standing.verdict is VerdictState.UNDECIDED and _is_past_deadline(plan, progress, now)
+    gives_up = is_late and plan.on_deadline is OnDeadline.ABORT
+    if is_late and not gives_up and not progress.deadline_told:
+        return TellDeadline()
     if progress.paused_at is not None:
-        return Wait("its plan is paused", for_resume=True)
-    if standing.share == 0:
-        return Wait("its share is 0: give it requests first")
+        then = "; past its deadline, it is taken out when that goes on, unless it is fine" if gives_up else ""
+        return Wait(f"its plan is paused{then}", for_resume=True)
+    if gives_up:
+        return GiveUp()
+    if is_late and _is_held_by_deadline(plan, progress):
+        return Wait("undecided past its deadline: gets no further share until it is fine", for_resume=True)
     move = _go_on(plan, progress, standing, now)
     if isinstance(move, Wait) and standing.verdict is VerdictState.UNDECIDED:
-        return msgspec.structs.replace(move, why=move.why + _until_the_deadline(plan, progress))
+        told = "; undecided past its deadline" if is_late else _until_the_deadline(plan, progress)
+        return msgspec.structs.replace(move, why=move.why + told)
     return move
 
 
-def _at_the_deadline(plan: Plan, progress: Progress) -> Move:
-    gives_up = plan.on_deadline is OnDeadline.ABORT
-    if gives_up and progress.paused_at is None:
-        return GiveUp()
-    if not gives_up and not progress.deadline_told:
-        return TellDeadline()
-    if gives_up:
-        why = "its plan is paused; past its deadline, it is taken out when that goes on, unless it is fine"
-        return Wait(why, for_resume=True)
-    return Wait("undecided past its deadline: holds until it is fine, or a person promotes or aborts it")
+def _is_held_by_deadline(plan: Plan, progress: Progress) -> bool:
+    """Of one that was told of: whether there is a share left that it would be given, and no person let it go on."""
+    return progress.deadline_told and not progress.late_by_hand and progress.step + 1 < len(plan.steps)
 
 
 def _go_on(plan: Plan, progress: Progress, standing: Standing, now: datetime) -> Move:
+    if standing.share == 0:
+        return Wait("nothing: its share is 0")
     following = progress.step + 1
     held_until = (progress.step_since or progress.since) + timedelta(seconds=plan.hold_s)
     if now < held_until:
@@ -163,8 +173,10 @@ def given_by_hand(plan: Plan, progress: Progress | None, share: float, now: date
     )
 
 
-def resumed(progress: Progress, now: datetime) -> Progress:
-    """The time in the pause does not count towards the hold."""
+def resumed(plan: Plan, progress: Progress, now: datetime) -> Progress:
+    """The time in the pause does not count towards the hold, and a deadline that was told of holds nothing any more."""
+    if _is_held_by_deadline(plan, progress):
+        progress = msgspec.structs.replace(progress, late_by_hand=True)
     if progress.paused_at is None:
         return progress
     began = progress.step_since or progress.since

@@ -13,6 +13,7 @@ from llmgwd.domain.files import RepoFile, Snapshot, compare, size_words
 from llmgwd.engines.templates import find_engine
 from llmgwd.jobs.choices import check_fits, engine_of, format_of, no_repository, runs_otherwise, wanted_row
 from llmgwd.jobs.clean_up import kept_now
+from llmgwd.jobs.once_more import once_more
 from llmgwd.jobs.room import check_before_fetch
 from llmgwd.jobs.run import NothingToDo, Run, Skipped
 from llmgwd.protocol.messages import AddModel, StartCanary, Update, WeightsChoice
@@ -151,16 +152,16 @@ def _check_worthwhile(run: Run, model: Model, served: Origin, coming: Origin) ->
     request, where = asked(run), f"{coming.repo} at {coming.short}" if coming.repo else coming.short
     if not _differs(served, coming) and not runs_otherwise(request, model):
         raise NothingToDo(_nothing_newer(model, served, coming, where))
-    again = not isinstance(request, StartCanary) or request.again
-    assert not isinstance(request, AddModel)
+    if not isinstance(request, StartCanary) or request.again:
+        return
     row = wanted_row(request, model, coming, run.services.engines)
     otherwise = only_runs_otherwise(served, coming, how_it_runs_differs(model, row))
     why = run.services.store.canaries.why_rejected(model.name, coming, otherwise=otherwise)
-    if why is not None and not again:
+    if why is not None:
         raise refused(
             "revision_rejected",
             f"{where} was rolled back before: {why}",
-            hint=f"to try it once more: `llmgw ctl model canary {model.name} --again`",
+            hint=f"to try it once more: `{once_more(request)}`",
         )
 
 

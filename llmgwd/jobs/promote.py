@@ -43,7 +43,7 @@ def _move(run: Run) -> None:
     services, model = run.services, run.model
     canary = services.store.canaries.of(model.name)
     if canary is None:
-        raise no_canary(model.name, "promote")
+        raise no_canary(model, "promote")
     row = services.store.models.find(canary.name)
     assert row is not None
     check_ready(services, canary)

@@ -28,7 +28,7 @@ async def give_share(
     with services.store.transaction():
         canary = services.store.canaries.of(model)
         if canary is None:
-            raise no_canary(model, "give a share to")
+            raise no_canary(services.store.models.get(model), "give a share to")
         if canary.phase not in (CanaryPhase.PREPARING, CanaryPhase.SERVING):
             after(canary, CanaryEvent.PROMOTE)  # Raises with the reason of this phase.
         changed = msgspec.structs.replace(canary, share=percent, progress=progress or canary.progress)

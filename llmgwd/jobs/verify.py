@@ -47,7 +47,17 @@ async def verify(services: Services, of: str | None, *, repair: bool) -> AsyncGe
             stop.set()
         said, damage = verifying.result()
         users_of = used_by.get((revision.repo, revision.sha), ())
-        found.append(VerifiedView(revision.repo, revision.sha, said, damage, users_of, repaired=bool(said and damage)))
+        found.append(
+            VerifiedView(
+                revision.repo,
+                revision.sha,
+                said,
+                damage,
+                users_of,
+                repaired=bool(said and damage),
+                files=len(revision.files),
+            )
+        )
     yield Verified(found)
 
 

@@ -129,6 +129,8 @@ class StartCanary(msgspec.Struct, frozen=True, tag=True):
     """Whether it is started only where it fits."""
     ignore_load: bool = False
     """Whether its times count for promotion though its engine was idle while stable's was full."""
+    until_verdict: bool = False
+    """Whether who asks waits for its verdict: refused where there can be none."""
 
 
 class SetPercent(msgspec.Struct, frozen=True, tag=True):

@@ -265,6 +265,7 @@ class VerifiedView(msgspec.Struct, frozen=True):
     used_by: tuple[str, ...]
     repaired: bool = False
     """Whether what was damaged is whole again."""
+    files: int = 0
 
 
 class PrunedView(msgspec.Struct, frozen=True):

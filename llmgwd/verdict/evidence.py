@@ -12,6 +12,7 @@ from llmgwd.verdict.counts import ArmCounts, add_cells
 from llmgwd.verdict.guard import Guard
 from llmgwd.verdict.limits import Limits, Metric, complete, limit_of, weights
 from llmgwd.verdict.load import Load
+from llmgwd.verdict.metric_figures import MetricFigures
 from llmgwd.verdict.rate import Rate
 from llmgwd.verdict.scale import add_coarse
 from llmgwd.verdict.shares import RARE, UNKNOWN, ShareRecord, unseen
@@ -100,6 +101,8 @@ class Final:
 
     worse_by: list[Metric]
     sentence: str
+    figures: list[MetricFigures] = field(default_factory=list)
+    """Every metric's when it was spoken, which the sentence is about."""
 
 
 @dataclass

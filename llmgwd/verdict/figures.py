@@ -8,37 +8,10 @@ from llmgwd.verdict.counts import ArmCounts
 from llmgwd.verdict.decision import Decision, State
 from llmgwd.verdict.evidence import SHARES, Evidence, Pair, Side, not_bet_on, promote_alpha
 from llmgwd.verdict.limits import Metric, limit_of
+from llmgwd.verdict.metric_figures import ABSENT, OFF, WITHIN, MetricFigures
 from llmgwd.verdict.pace import pace
 from llmgwd.verdict.scale import spread_quantile
 from llmgwd.verdict.settle import HITS, speaks_alone
-
-WITHIN = "within"
-OFF = "off"
-ABSENT = "absent"
-
-
-@dataclass(frozen=True)
-class MetricFigures:
-    """One metric. Shares are in 0–1 with their difference as the interval; times in seconds with their ratio.
-
-    `speed` is in seconds per output token, so that more is worse everywhere; `limit` and the interval are turned the
-    same way (a limit of 0.8 × the speed is 1.25 × the time).
-    """
-
-    metric: Metric
-    state: str
-    """`worse`, `within`, `undecided`, `off`, or `absent` where no answer of either arm can have it."""
-    limit: float | None
-    canary_n: int
-    stable_n: int
-    canary_hits: int = 0
-    stable_hits: int = 0
-    canary_value: float | None = None
-    stable_value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    since_look: int | None = None
-    """Look in which the present evidence against the canary began, when the figures count only from there."""
 
 
 @dataclass(frozen=True)

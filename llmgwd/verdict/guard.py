@@ -97,31 +97,37 @@ class Guard:
 def long_run_variance(gaps: list[float]) -> float:
     """Bartlett's estimate with LAGS neighbours, at least 0; of fewer than two gaps 1."""
     n = len(gaps)
-    if n < 2:
-        return 1.0
-    off = without_jump(gaps)
-    variance = sum(value * value for value in off) / (n - 1)
+    return 1.0 if n < 2 else max(0.0, _bartlett(without_jump(gaps), n - 1))
+
+
+def _bartlett(off: list[float], freedom: int) -> float:
+    """The same of what gaps differ from their mean; below 0 where neighbours differ more than chance has them."""
+    variance = sum(value * value for value in off) / freedom
     for lag in range(1, LAGS + 1):
-        near = sum(first * second for first, second in zip(off, off[lag:], strict=False)) / (n - 1)
+        near = sum(first * second for first, second in zip(off, off[lag:], strict=False)) / freedom
         variance += 2.0 * (1.0 - lag / (LAGS + 1)) * near
-    return max(0.0, variance)
+    return variance
 
 
 def without_jump(gaps: list[float]) -> list[float]:
     """What each gap differs from the mean, or, where they jumped once and clearly, from the mean of its side.
 
     A canary that gets worse at one moment is no drift, and must not be taken for one: that would silence the very
-    evidence against it.
+    evidence against it. A drift of half an hour has steps as well; but then each side wanders by itself, and it is the
+    long-run variance of the sides that a jump has to stand out from.
     """
     n, total = len(gaps), math.fsum(gaps)
-    square = math.fsum(gap * gap for gap in gaps) - total * total / n
     best, at, sum_before = 0.0, 0, 0.0
     for before, gap in enumerate(gaps[:-1], start=1):
         sum_before += gap
         between = (sum_before - total * before / n) ** 2 * n / (before * (n - before))
         if between > best and min(before, n - before) >= LEAST_BESIDE_JUMP:
             best, at = between, before
-    if best <= CLEAR_JUMP * max(square - best, 1e-9) / max(1, n - 2):
-        at = 0
-    sides = [side for side in (gaps[:at], gaps[at:]) if side]
-    return [gap - math.fsum(side) / len(side) for side in sides for gap in side]
+    off, freedom = _off_the_mean(gaps[:at]) + _off_the_mean(gaps[at:]), max(1, n - 2)
+    chance = max(_bartlett(off, freedom), sum(value * value for value in off) / freedom, 1e-9)
+    return off if at and best > CLEAR_JUMP * chance else _off_the_mean(gaps)
+
+
+def _off_the_mean(gaps: list[float]) -> list[float]:
+    mean = math.fsum(gaps) / max(1, len(gaps))
+    return [gap - mean for gap in gaps]

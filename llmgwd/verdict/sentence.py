@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from llmgwd.verdict.counts import MOST_PER_KEY
 from llmgwd.verdict.decision import Decision, State, Wait
 from llmgwd.verdict.evidence import SHARES, WARM_UP, Evidence
-from llmgwd.verdict.figures import ABSENT, OFF, MetricFigures, Need
+from llmgwd.verdict.figures import Need
 from llmgwd.verdict.limits import Metric, limit_of, written
 from llmgwd.verdict.load import figures as load_figures
+from llmgwd.verdict.metric_figures import ABSENT, OFF, MetricFigures
 
 WORDS: Mapping[Metric, str] = {
     Metric.BAD_ANSWERS: "bad answers",
@@ -159,7 +160,8 @@ def _waits_for(evidence: Evidence, wait: Wait) -> str:
         case Wait.STABLE:
             return "stable is down, so there is nothing to compare with"
         case Wait.SHARE:
-            return "it has all requests, so there is nothing to compare with: it is judged once it has fewer"
+            judged = "only bad answers are" if Metric.BAD_ANSWERS in evidence.wealth else "nothing is"
+            return f"it has all requests, so there is nothing to compare with: {judged} judged until it has fewer"
         case Wait.LOAD:
             canary, stable = load_figures(evidence.load)
             return (

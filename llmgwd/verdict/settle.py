@@ -90,20 +90,24 @@ def _close(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
     for metric in SHARES:
         if comparable or speaks_alone(metric, look.share):
             _close_share(evidence, metric, look)
+    if comparable and _is_warm(evidence, look) and not evidence.stable_down:
+        for metric in TIMES:
+            _close_times(evidence, metric, look)
     _learn(evidence, look, stable_down)
-    warm = _is_warm(evidence, look)
-    for metric in TIMES:
-        _close_times(evidence, metric, look, comparable and warm and not evidence.stable_down)
     evidence.seen += look.canary.ended
 
 
 def _learn(evidence: Evidence, look: OpenLook, stable_down: bool) -> None:
-    """Of stable; what it does while it is down is not what the canary is to be held to."""
+    """Of stable, once the look is bet on; what it does while it is down is not what the canary is to be held to."""
     evidence.shares[Metric.BAD_ANSWERS].notice(look.stable.bad, look.stable.ended)
     if stable_down or evidence.shares[Metric.BAD_ANSWERS].lately.value > DOWN:
         return
     for metric in SHARES:
         evidence.shares[metric].learn(HITS[metric](look.stable), look.stable.ended)
+    for metric in TIMES:
+        stable = side_of(TIMES_OF[metric](look.stable))
+        if stable.n:
+            evidence.times[metric].learn_times(stable.times, stable.n)
 
 
 def speaks_alone(metric: Metric, share: float) -> bool:
@@ -143,20 +147,16 @@ def _close_share(evidence: Evidence, metric: Metric, look: OpenLook) -> None:
             run.pair.add_hits(canary, stable)
 
 
-def _close_times(evidence: Evidence, metric: Metric, look: OpenLook, judged: bool) -> None:
+def _close_times(evidence: Evidence, metric: Metric, look: OpenLook) -> None:
     canary, stable = TIMES_OF[metric](look.canary), TIMES_OF[metric](look.stable)
     if not canary and not stable:
         return
     of_look = Pair(side_of(canary), side_of(stable))
-    record = evidence.times[metric]
-    if judged:
-        evidence.life[metric].add(of_look)
-        limit = evidence.limits[metric]
-        if record.ranks and limit is not None:
-            limit = 1.0 / limit if metric is Metric.SPEED else limit
-            _bet_on_times(evidence, metric, look, record.ranks, limit, of_look)
-    if stable:
-        record.learn_times(of_look.stable.times, of_look.stable.n)
+    evidence.life[metric].add(of_look)
+    ranks, limit = evidence.times[metric].ranks, evidence.limits[metric]
+    if ranks and limit is not None:
+        limit = 1.0 / limit if metric is Metric.SPEED else limit
+        _bet_on_times(evidence, metric, look, ranks, limit, of_look)
 
 
 def _bet_on_times(

@@ -119,7 +119,7 @@ def test_worse_is_final_though_stable_turns_out_to_fail_as_well_and_survives_a_r
     again.close()
     assert said is not None
     assert after is not None
-    assert (after.state, after.sentence) == (State.WORSE, said.sentence)
+    assert (after.state, after.sentence, after.metrics) == (State.WORSE, said.sentence, said.metrics)
 
 
 def test_what_comes_of_a_canary_that_ended_is_dropped(tmp_path: Path) -> None:

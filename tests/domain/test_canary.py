@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from llmgwd.domain.canary import FINAL, TRANSITIONS, Canary, CanaryEvent, after, check_share, no_canary
-from llmgwd.domain.catalog import Origin
+from llmgwd.domain.catalog import Model, Origin
 from llmgwd.domain.errors import LlmgwError
 from llmgwd.protocol.exit_status import ExitStatus
 from llmgwd.protocol.states import CanaryPhase
@@ -73,9 +73,16 @@ def test_what_is_no_percent_is_refused_as_usage(percent: float) -> None:
     assert raised.value.status is ExitStatus.USAGE
 
 
-def test_no_canary_says_how_to_start_one() -> None:
-    error = no_canary("chat", "promote")
+@pytest.mark.parametrize(
+    ("origin", "how"),
+    [
+        pytest.param(Origin(repo="a/b"), "--percent N", id="repository"),
+        pytest.param(Origin(path="/m.gguf"), "--path FILE", id="local weights"),
+    ],
+)
+def test_no_canary_says_how_to_start_one(origin: Origin, how: str) -> None:
+    error = no_canary(Model("chat", origin, "toy"), "promote")
     assert (error.message, error.hint) == (
         "chat has no canary to promote",
-        "start one with `llmgw ctl model canary chat --percent N`",
+        f"start one with `llmgw ctl model canary chat {how}`",
     )

@@ -30,7 +30,8 @@ def at(minutes: float) -> datetime:
 
 STEPS = Plan((5, 25, 50), hold_s=1800, auto_promote=True)
 BY_HAND = Plan((5, 25, 50), hold_s=1800)
-PAST_DEADLINE = Wait("undecided past its deadline: holds until it is fine, or a person promotes or aborts it")
+PAST_DEADLINE = Wait("undecided past its deadline: gets no further share until it is fine", for_resume=True)
+LATE = Plan((5, 25), deadline_s=600)
 DEADLINE = Plan((10,), deadline_s=3600)
 GIVES_UP = Plan((10,), deadline_s=3600, on_deadline=OnDeadline.ABORT)
 
@@ -108,11 +109,30 @@ GIVES_UP = Plan((10,), deadline_s=3600, on_deadline=OnDeadline.ABORT)
             Progress(T0, deadline_told=True),
             UNDECIDED,
             at(61),
-            PAST_DEADLINE,
-            id="told once",
+            Wait("waits for a person to promote or abort it; undecided past its deadline"),
+            id="told once, and where nothing is left to hold a person decides",
         ),
         pytest.param(
-            Plan((5, 25), deadline_s=600),
+            Plan((5, 25), deadline_s=600, auto_promote=True),
+            Progress(T0, 1, deadline_told=True),
+            UNDECIDED,
+            at(30),
+            Wait("is promoted as soon as the verdict is fine; undecided past its deadline"),
+            id="undecided past its deadline it is promoted when it is fine",
+        ),
+        *(
+            pytest.param(
+                LATE,
+                Progress(T0, paused_at=at(5), deadline_told=True),
+                verdict,
+                at(30),
+                Wait("its plan is paused", for_resume=True),
+                id=f"a deadline does not hide a pause, {verdict}",
+            )
+            for verdict in (UNDECIDED, FINE)
+        ),
+        pytest.param(
+            LATE,
             Progress(T0, deadline_told=True),
             UNDECIDED,
             at(30),
@@ -120,7 +140,7 @@ GIVES_UP = Plan((10,), deadline_s=3600, on_deadline=OnDeadline.ABORT)
             id="undecided past its deadline it gets no further share",
         ),
         pytest.param(
-            Plan((5, 25), deadline_s=600),
+            LATE,
             Progress(T0, deadline_told=True),
             FINE,
             at(30),
@@ -173,7 +193,19 @@ def test_a_canary_without_a_ready_replica_gets_no_share_and_no_promotion(progres
 @pytest.mark.parametrize("progress", [Progress(T0), Progress(T0, 2)], ids=["steps left", "at the end"])
 def test_a_canary_that_a_person_gives_nothing_gets_no_share_and_no_promotion(progress: Progress) -> None:
     standing = Standing(FINE, 0, judged=100)
-    assert next_move(STEPS, progress, standing, at(600)) == Wait("its share is 0: give it requests first")
+    assert next_move(STEPS, progress, standing, at(600)) == Wait("nothing: its share is 0")
+
+
+def test_one_without_a_share_is_still_ended_by_its_deadline() -> None:
+    waits = next_move(GIVES_UP, Progress(T0), Standing(UNDECIDED, 0), at(1))
+    assert isinstance(waits, Wait)
+    assert waits.why.endswith(f"; still undecided at {at(60):%Y-%m-%d %H:%M:%S} UTC, it is taken out")
+    assert next_move(GIVES_UP, Progress(T0), Standing(UNDECIDED, 0), at(60)) == GiveUp()
+
+
+def test_one_that_was_found_worse_without_a_share_is_not_said_to_be_taken_out_now() -> None:
+    worse = Wait("was found worse, and is taken out as soon as it has a share")
+    assert next_move(STEPS, Progress(T0), Standing(WORSE, 0), at(1)) == worse
 
 
 def test_the_hold_is_told_with_the_share_that_the_canary_has() -> None:
@@ -191,19 +223,36 @@ def test_the_hold_is_told_with_the_share_that_the_canary_has() -> None:
     ],
 )
 def test_a_pause_does_not_count_towards_the_hold(progress: Progress, held_since: datetime) -> None:
-    after = resumed(progress, at(50))
+    after = resumed(STEPS, progress, at(50))
     assert (after.step_since, after.paused_at) == (held_since, None)
 
 
 def test_what_is_not_paused_is_not_changed_by_going_on() -> None:
-    assert resumed(Progress(T0), at(50)) == Progress(T0)
+    assert resumed(STEPS, Progress(T0), at(50)) == Progress(T0)
+    one_share = Progress(T0, deadline_told=True)
+    assert resumed(DEADLINE, one_share, at(50)) == one_share
+
+
+@pytest.mark.parametrize("paused_at", [None, at(5), at(20)], ids=["not paused", "paused before", "paused after"])
+def test_a_person_lets_a_plan_go_on_past_its_deadline(paused_at: datetime | None) -> None:
+    going_on = resumed(LATE, Progress(T0, deadline_told=True, paused_at=paused_at), at(30))
+    assert next_move(LATE, going_on, Standing(UNDECIDED, 5, judged=100), at(31)) == GiveShare(1, 25)
+
+
+def test_a_share_by_a_person_past_the_deadline_holds_until_the_plan_is_let_go_on() -> None:
+    plan = Plan((5, 25, 50), hold_s=60, deadline_s=600)
+    by_hand = given_by_hand(plan, Progress(T0, deadline_told=True), 25, at(30), 100)
+    assert by_hand is not None
+    standing = Standing(UNDECIDED, 25, judged=200)
+    assert next_move(plan, by_hand, standing, at(40)) == Wait("its plan is paused", for_resume=True)
+    assert next_move(plan, resumed(plan, by_hand, at(40)), standing, at(41)) == GiveShare(2, 50)
 
 
 @pytest.mark.parametrize(("share", "step"), [(0, -1), (2, -1), (5, 0), (24, 0), (40, 1), (50, 2), (90, 2)])
 def test_a_share_by_a_person_holds_the_plan_which_goes_on_above_it(share: float, step: int) -> None:
     by_hand = given_by_hand(STEPS, Progress(T0, 1, at(30), judged_before=20), share, at(40), 70)
     assert by_hand == Progress(T0, step, at(40), judged_before=70, paused_at=at(40))
-    going_on = resumed(by_hand, at(100))
+    going_on = resumed(STEPS, by_hand, at(100))
     assert isinstance(next_move(STEPS, going_on, Standing(UNDECIDED, share, 200), at(129)), Wait)
     after = next_move(STEPS, going_on, Standing(UNDECIDED, share, 90), at(130))
     assert isinstance(after, Wait) if share in (0, 50, 90) else after == GiveShare(step + 1, STEPS.steps[step + 1])
@@ -215,6 +264,20 @@ def test_every_plan_that_would_act_is_held_by_a_persons_share(plan: Plan, progre
     held = given_by_hand(plan, progress, 0, at(1), 0)
     assert held is not None
     assert held.paused_at == at(1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "acts"),
+    [
+        pytest.param(Plan((10,)), False, id="one share"),
+        pytest.param(Plan((10,), hold_s=60), False, id="one share that is held"),
+        pytest.param(Plan((10, 20)), True, id="steps"),
+        pytest.param(Plan((10,), auto_promote=True), True, id="promotion"),
+        pytest.param(Plan((10,), deadline_s=60), True, id="deadline"),
+    ],
+)
+def test_a_plan_acts_when_something_follows_by_itself(plan: Plan, acts: bool) -> None:
+    assert plan.acts is acts
 
 
 def test_a_plan_of_one_share_has_nothing_to_hold() -> None:

@@ -51,7 +51,7 @@ def test_a_fetch_that_fills_the_disk_fails_its_job_there_and_is_not_taken_for_wh
 def test_a_verb_that_cannot_be_written_is_refused_and_has_changed_nothing(house: House) -> None:
     add_chat(house, OLD)
     commit(house, NEW)
-    house.ok("model", "canary", "chat", "--percent", "50")
+    house.ok("model", "canary", "chat", "--percent", "50", "--deadline", "1h")
     with load_on(house) as load:
         with files_no_larger_than(house, NOTHING):
             for verb in (("percent", "chat", "100"), ("promote", "chat"), ("pause", "chat")):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 from pathlib import Path
 
 from tests.support.house import REPO, House, add_chat, commit, wait_until
@@ -63,12 +64,13 @@ def test_local_weights_that_were_rolled_back_are_remembered_wherever_they_lie(ho
     house.ok("model", "update", "chat", "--path", str(new))
     house.ok("model", "rollback", "chat")
     assert said(house) == "old"
-    copy = local(house, "elsewhere/copy.gguf", NEW)
-    refused = house.ctl("model", "canary", "chat", "--path", str(copy))
+    copy = local(house, "else where/copy.gguf", NEW)
+    refused = house.ctl("model", "canary", "chat", "--path", str(copy), "--percent", "25")
     assert refused.returncode == 3
     assert "was rolled back before" in refused.stderr
-    assert "--again" in refused.stderr
-    house.ok("model", "canary", "chat", "--path", str(copy), "--again")
+    command = refused.stderr.split("`")[1]
+    assert command == f"llmgw ctl model canary chat --path '{copy}' --percent 25 --again"
+    house.ok(*shlex.split(command)[2:])
 
 
 def test_weights_that_were_rolled_back_are_remembered_under_another_commit(house: House) -> None:

@@ -45,7 +45,7 @@ def test_damage_at_rest_is_found_named_and_fetched_again(house: House) -> None:
     whole = house.ctl("weights", "verify", "chat")
     assert (whole.returncode, whole.stdout) == (
         0,
-        f"{REPO} {sha[:7]}: 1 file, {size} bytes, hashed again\n",
+        f"{REPO} {sha[:7]}: 1 file, {size} bytes, hashed again\n1 revision, 1 file, all as they should be\n",
     )
     assert f"{REPO} {sha[:7]}: 0 bytes of" in whole.stderr
 

@@ -1,4 +1,5 @@
 import math
+from copy import deepcopy
 
 import msgspec
 import pytest
@@ -250,7 +251,7 @@ def test_a_canary_that_has_all_requests_is_never_fine_and_wins_nothing_for_later
         decision = canary.serves(STABLE, STABLE, requests=20)
         assert decision.state is State.UNDECIDED
     assert Wait.SHARE in decision.waits
-    assert "it has all requests" in report(canary.evidence, decision).sentence
+    assert "only bad answers are judged until it has fewer" in report(canary.evidence, decision).sentence
     assert canary.evidence.wealth[Metric.BAD_ANSWERS].log_behind <= before
 
 
@@ -286,6 +287,18 @@ def test_stable_that_is_back_is_not_down_any_more_though_nothing_comes_in() -> N
     canary.serves(STABLE, STABLE)
     assert Wait.STABLE in canary.asked(stable_down=True).waits
     assert Wait.STABLE not in canary.asked(stable_down=False).waits
+
+
+def test_times_of_stable_while_it_is_down_are_not_what_the_canary_is_held_to() -> None:
+    canary = Canary()
+    for _ in range(30):
+        canary.serves(STABLE, STABLE)
+    before = deepcopy(canary.evidence.times)
+    add_canary(canary.evidence, canary.look, canary.share, STABLE.answers(canary.rng, 5))
+    add_stable(canary.evidence, canary.look, canary.share, Arm(ttft=lambda _: 30.0).answers(canary.rng, 50))
+    canary.look += 1
+    canary.asked(stable_down=True)
+    assert canary.evidence.times == before
 
 
 def test_each_request_is_judged_by_the_share_it_was_split_by() -> None:

@@ -1,6 +1,7 @@
+import math
 import random
 
-from llmgwd.verdict.guard import BLOCK_S, Guard, long_run_variance
+from llmgwd.verdict.guard import BLOCK_S, Guard, long_run_variance, without_jump
 from llmgwd.verdict.times import Sums, sums_of
 
 LOOK_S = 30.0
@@ -93,3 +94,23 @@ def test_before_blocks_have_shown_anything_it_is_the_traffic_that_says_how_much_
     assert believed[0] == 30
     assert believed[1] < 40
     assert believed[2] < 30
+
+
+def test_a_drift_of_half_an_hour_is_seldom_taken_for_a_jump() -> None:
+    rng = random.Random(1)
+    jumps = 0
+    for _ in range(100):
+        kept, off, gaps = math.exp(-1 / 6), rng.gauss(0, 2), []
+        for _ in range(60):
+            gaps.append(off + rng.gauss(0, 1))
+            off = kept * off + rng.gauss(0, 2 * math.sqrt(1 - kept * kept))
+        mean = math.fsum(gaps) / len(gaps)
+        jumps += without_jump(gaps) != [gap - mean for gap in gaps]
+    assert jumps < 30
+
+
+def test_a_jump_between_steady_sides_is_taken_out() -> None:
+    rng = random.Random(1)
+    gaps = [rng.gauss(8.0 * (block >= 30), 1) for block in range(40)]
+    assert abs(math.fsum(without_jump(gaps)[:30])) < 1e-9
+    assert long_run_variance(gaps) < 2
