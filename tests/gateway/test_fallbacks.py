@@ -1,6 +1,7 @@
 """What answers in the place of a model that cannot, and how that is counted."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -280,3 +281,26 @@ def test_a_fallback_that_goes_while_one_waits_for_it_leaves_the_next(tight_rig: 
         assert answered_by(waiting.read(), name) == third
         release.set()
         assert answered_by(busy.read(), second) == second
+
+
+def test_one_who_waits_too_long_falls_back_and_nobody_is_charged(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, "--max-in-flight", "1", "--reply-timeout", "0.6")
+    try:
+        beats = threading.Event()
+
+        def busy(connection: Connection, request: Request) -> None:
+            connection.start_stream()
+            while not beats.wait(0.1):
+                connection.chunk(b": ping\n\n")
+
+        name, other = publish(rig, busy, says())
+        with Client(rig.port) as first:
+            first.send(request(CHAT, {"model": name, "stream": True}))
+            first.read_until(b"ping")
+            assert answered_by(ask(rig.port, CHAT, {"model": name}), name) == other
+            rig.daemon.wait(lambda: rig.daemon.sample(name).fell_back == 1, "the fallback is counted")
+            assert rig.daemon.sample(name).outcomes == {}
+            assert rig.daemon.sample(name).turned_away == 1
+        beats.set()
+    finally:
+        rig.close()
