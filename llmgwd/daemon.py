@@ -176,13 +176,18 @@ class Daemon:
                 check_engines_kept(engines, others)
                 wanted = declared_models(settings, engines, others)
                 keys = read_keys(settings.gateway.api_keys_file)
+                source = hub(settings)
                 gone = write_down(up.services, wanted)
             except LlmgwError as error:
                 log.error("configuration not reloaded, nothing changed: %s", error.message)
                 return
+            except Exception:
+                # A file that a person may have written in any way must not end what serves.
+                log.exception("configuration not reloaded, nothing changed")
+                return
             self._settings = up.services.settings = settings
             up.services.engines = engines
-            up.services.hub = hub(settings)
+            up.services.hub = source
             up.services.dataplane.key_hashes = keys
             await serve_declared(up.services, wanted, gone, self._tasks)
             log.info("configuration reloaded path=%s", self._config)

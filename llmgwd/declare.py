@@ -57,6 +57,11 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
             weights = find_local(entry.path.absolute())
         except LlmgwError as error:
             raise unusable("bad_config", f"models[{index}]: {error.message}") from error
+        except (OSError, ValueError) as error:
+            # What may not be looked into, and names that no file can have.
+            why = error.strerror if isinstance(error, OSError) else error
+            message = f"models[{index}].path is {str(entry.path)!r}, which cannot be looked at: {why}"
+            raise unusable("bad_config", message) from error
         models.append(
             Model(
                 name=entry.name,

@@ -184,3 +184,24 @@ def test_a_reload_asked_for_before_a_stop_in_the_middle_of_a_start_is_not_begun(
     store = Store(house.state / "llmgw.db")
     assert store.models.all() == []
     store.close()
+
+
+def test_no_configuration_that_can_be_written_ends_a_daemon_by_a_reload(house: House) -> None:
+    add_chat(house, OLD)
+    assert house.process is not None
+    good = house.config.read_text()
+    bad = [
+        "hub: 2020-99-99",
+        "gateway: {workers: " + "9" * 5000 + "}",
+        "a: " + "[" * 2000,
+        good + "models: [{name: base, engine: toy, path: /" + "x" * 300 + "}]",
+        good.replace("gateway:", 'gateway:\n  api_keys_file: "/a\\0b"'),
+    ]
+    for number, text in enumerate(bad, 1):
+        house.config.write_text(text)
+        house.process.send_signal(signal.SIGHUP)
+        wait_until(lambda number=number: house.log.read_text().count("not reloaded, nothing changed") == number)
+    assert "Traceback" not in house.log.read_text()
+    assert house.ask()[0] == "stable"
+    house.reload()
+    wait_until(lambda: "configuration reloaded" in house.log.read_text())
