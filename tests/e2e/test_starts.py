@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -197,11 +198,48 @@ def test_no_configuration_that_can_be_written_ends_a_daemon_by_a_reload(house: H
         good + "models: [{name: base, engine: toy, path: /" + "x" * 300 + "}]",
         good.replace("gateway:", 'gateway:\n  api_keys_file: "/a\\0b"'),
     ]
+
+    def has_refused(times: int) -> bool:
+        return house.log.read_text().count("not reloaded, nothing changed") == times
+
     for number, text in enumerate(bad, 1):
         house.config.write_text(text)
         house.process.send_signal(signal.SIGHUP)
-        wait_until(lambda number=number: house.log.read_text().count("not reloaded, nothing changed") == number)
+        wait_until(partial(has_refused, number))
     assert "Traceback" not in house.log.read_text()
     assert house.ask()[0] == "stable"
     house.reload()
     wait_until(lambda: "configuration reloaded" in house.log.read_text())
+
+
+def test_a_reload_asked_for_before_the_daemon_is_imported_is_done_after_the_start(house: House) -> None:
+    house.stop()
+    (slow := house.root / "slow").mkdir()
+    # Stands for the imports that take a while: nothing of the daemon is there yet.
+    (slow / "anyio.py").write_text(
+        "import pathlib, signal, sys\n"
+        f"pathlib.Path({str(house.root / 'imports')!r}).touch()\n"
+        "signal.sigwait([signal.SIGUSR1])\n"
+        f"sys.path.remove({str(slow)!r}); del sys.modules['anyio']\n"
+        "import anyio\n"
+    )
+    begin = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}); "
+    begin += f"import sys; sys.path.insert(0, {str(slow)!r}); from llmgwd.main import run; sys.exit(run())"
+    house.program = [sys.executable, "-c", begin]
+    house.launch()
+    assert house.process is not None
+    wait_until((house.root / "imports").exists)
+    house.process.send_signal(signal.SIGHUP)
+    house.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: "configuration reloaded" in house.log.read_text())
+    assert house.stop() == 0
+
+
+def test_a_second_signal_while_what_is_left_is_ended_does_not_end_the_daemon_before(house: House) -> None:
+    house.stop(signal.SIGKILL)
+    with start_held_up(house):
+        assert house.process is not None
+        house.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "ending what was left" in house.log.read_text().partition("stopping: draining")[2])
+        assert house.stop() == 0
+    assert children(house) == set()
