@@ -41,6 +41,9 @@ from llmgwd.watch import finish_removals, watch
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
+LAST_SAVE_S = 5.0
+"""How long an end waits for a database that takes nothing, before what was counted is given up."""
+SAVE_AGAIN_S = 0.2
 KEEP_ON_PAUSE_S = 1.0
 
 
@@ -126,7 +129,7 @@ class Daemon:
         services = parts.services
         found = {each.id for each in parts.workers.adopt(parts.link)}
         found |= {each.id for each in await services.fleet.adopt(services.engines.values())}
-        parts.workers.check_address()
+        await parts.workers.clear_address(found)
         await self._tasks.start(parts.link.serve)
         self._found = found
         self._up = parts
@@ -203,7 +206,7 @@ class Daemon:
             await up.link.finish(drain_s)
             await up.workers.wait_ended(drain_s + STOP_GRACE_S, told)
             await up.services.fleet.stop_all()
-            up.services.dataplane.save()
+            await _save_last(up.services)
 
     async def leave(self) -> None:
         """Ends the daemon alone: jobs stop where they are; gateway and replicas serve on for the next life."""
@@ -212,7 +215,7 @@ class Daemon:
         if up is not None:
             # What is taken after the samples are saved would be lost: workers keep it for the next life.
             up.link.close()
-            up.services.dataplane.save()
+            await _save_last(up.services)
 
     async def _down(self) -> Parts | None:
         """Ends the start, if it goes on, and then all that begins anything; what there is to end after that."""
@@ -257,6 +260,20 @@ async def _keep_on(loop: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             log.exception("a loop failed unexpectedly and starts again")
         await anyio.sleep(KEEP_ON_PAUSE_S)
+
+
+async def _save_last(services: Services) -> None:
+    """Writes what was counted, if the database takes it in time; the daemon ends as it was asked to either way."""
+    give_up = anyio.current_time() + LAST_SAVE_S
+    while True:
+        try:
+            services.dataplane.save()
+            return
+        except StoreError as error:
+            if anyio.current_time() >= give_up:
+                log.error("what was counted of canaries and not written yet is lost why=%s", error.why)
+                return
+        await anyio.sleep(SAVE_AGAIN_S)
 
 
 def _check_reloadable(old: Settings, new: Settings) -> None:

@@ -92,6 +92,9 @@ def write_down(services: Services, wanted: list[Model]) -> list[Model]:
     gone = [model for name, model in present.items() if name not in {each.name for each in wanted}]
     changed = [model for model in wanted if present.get(model.name) != model]
     events = []
+    if not gone and not changed:
+        # A database that takes nothing is no reason not to serve what it has.
+        return []
     with store.transaction():
         for model in gone:
             store.models.delete(model.name)

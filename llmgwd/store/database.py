@@ -10,8 +10,10 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.private import make_file_private
 from llmgwd.store.backup import copy_to, kept_before, newest_backup
 
-BUSY_TIMEOUT_S = 2.0
-"""Nobody but this daemon writes to the file; a person's tool that holds it for a moment is waited for."""
+BUSY_TIMEOUT_S = 0.25
+"""Nobody but this daemon writes to the file; a person's tool that holds it for a moment is waited for.
+
+The event loop stands still meanwhile, so it is short: what has to be written is tried again by who writes it."""
 
 MIGRATIONS: tuple[str, ...] = (
     """

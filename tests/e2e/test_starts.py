@@ -4,10 +4,11 @@ import os
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -243,3 +244,47 @@ def test_a_second_signal_while_what_is_left_is_ended_does_not_end_the_daemon_bef
         wait_until(lambda: "ending what was left" in house.log.read_text().partition("stopping: draining")[2])
         assert house.stop() == 0
     assert children(house) == set()
+
+
+def test_a_start_afresh_ends_the_worker_that_the_lost_database_knew(house: House) -> None:
+    add_chat(house, OLD)
+    left = {each.pid for each in process.marked(house.state)}
+    house.stop(signal.SIGKILL)
+    for each in house.state.glob("llmgw.db*"):
+        each.rename(house.root / each.name)
+    house.start()
+    assert not left & {each.pid for each in process.marked(house.state)}
+    assert house.json("model", "list") == []
+
+
+@contextmanager
+def database_locked(house: House) -> Iterator[None]:
+    with closing(sqlite3.connect(house.state / "llmgw.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("options", [[], ["--leave-running"]], ids=["stop", "leave"])
+def test_a_database_that_takes_nothing_does_not_make_an_end_fail(house: House, options: list[str]) -> None:
+    house.options = options
+    house.restart()
+    add_chat(house, OLD)
+    with database_locked(house):
+        assert house.stop() == 0
+    assert "what was counted of canaries and not written yet is lost why=database is locked" in house.log.read_text()
+    assert bool(children(house)) is bool(options)
+    house.options = []
+    house.start()
+
+
+def test_declared_models_that_did_not_change_are_served_by_a_start_while_the_database_is_locked(house: House) -> None:
+    weights: Path = house.root / FILE
+    weights.write_bytes(NEW.weights())
+    house.settings["models"] = [{"name": "base", "path": str(weights), "engine": "toy"}]
+    house.restart()
+    house.stop(signal.SIGKILL)
+    with database_locked(house):
+        house.start()
+        wait_until(lambda: house.model("base")["ready"] == 1)
+        assert house.ask("base")[1]["choices"][0]["message"]["content"] == "the new words"
