@@ -2,7 +2,8 @@
 
 import fcntl
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -109,13 +110,14 @@ class Daemon:
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
         """In this order: what can be refused, what is found, what is ended, what is started."""
         clear(self._socket)
-        self._lock = _lock(self._state)
-        self._owns_state = True
-        parts = wire(self._settings, self._socket, self._state, tasks, self._runner_type)
-        self._records = parts.records
-        await parts.control.listen()
-        tasks.start_soon(parts.control.serve)
-        found = await self._find(parts)
+        with _told_of_files():
+            self._lock = _lock(self._state)
+            self._owns_state = True
+            parts = wire(self._settings, self._socket, self._state, tasks, self._runner_type)
+            self._records = parts.records
+            await parts.control.listen()
+            tasks.start_soon(parts.control.serve)
+            found = await self._find(parts)
         await end_left(self._state, parts.records, STOP_GRACE_S, keep=found)
         self._begin_upkeep(parts)
         await self._declare(parts.services, parts.wanted)
@@ -291,6 +293,22 @@ def _check_reloadable(old: Settings, new: Settings) -> None:
     for name, (before, after) in fixed.items():
         if before != after:
             raise LlmgwError("needs_restart", f"{name} went from {before} to {after}, which takes a restart")
+
+
+@contextmanager
+def _told_of_files() -> Iterator[None]:
+    """Says in words which file of the state folder cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise LlmgwError(
+            "bad_state_folder",
+            f"{error.filename} cannot be used: {error.strerror}",
+            hint="the state folder has to be a folder that the daemon's user may write to: mend it, "
+            "or give another with LLMGW_STATE_DIR",
+        ) from error
 
 
 def _lock(state: Path) -> IO[str]:

@@ -246,6 +246,22 @@ def test_a_second_signal_while_what_is_left_is_ended_does_not_end_the_daemon_bef
     assert children(house) == set()
 
 
+@pytest.mark.parametrize("spoilt", ["", "logs", "gateway.sock", "llmgwd.lock"])
+def test_a_state_folder_that_cannot_be_used_is_told_in_words(house: House, spoilt: str) -> None:
+    house.stop()
+    path = house.state / spoilt
+    aside = house.root / "aside"
+    if path.exists():
+        path.rename(aside)
+    path.write_text("") if spoilt in ("", "logs") else path.mkdir()
+    house.launch()
+    assert house.process is not None
+    assert house.process.wait(30) == 1
+    house.process = None
+    assert f"llmgwd: {path} cannot be used: " in house.log.read_text()
+    assert "LLMGW_STATE_DIR" in house.log.read_text()
+
+
 def test_a_start_afresh_ends_the_worker_that_the_lost_database_knew(house: House) -> None:
     add_chat(house, OLD)
     left = {each.pid for each in process.marked(house.state)}
