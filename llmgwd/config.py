@@ -18,6 +18,8 @@ EXTERNAL = "external"
 """The engine of URLs that somebody else runs: nothing is started, and nothing ended."""
 DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SIZE_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+LONGEST_S = 365 * 86400.0
+LARGEST_BYTES = 2**60
 YAML_WORDS = {"object": "a mapping", "array": "a list", "str": "text", "int": "a whole number", "null": "nothing"}
 
 Kind = TypeVar("Kind")
@@ -172,19 +174,27 @@ def read_settings(path: Path | None) -> Settings:
     if path is None:
         return Settings()
     try:
-        data = yaml.safe_load(path.read_text())
+        text = path.read_text()
     except OSError as error:
         raise unusable("no_config", f"{path} cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise unusable("bad_config", f"{path} is not YAML: {error}") from error
+    try:
+        data = yaml.safe_load(text)
+    except Exception as error:
+        # Not only YAMLError: a day that is none is a ValueError, `!!bool x` a KeyError, deep nesting a RecursionError.
         raise unusable("bad_config", f"{path} is not YAML: {error}") from error
     try:
         return parse_settings({} if data is None else data)
     except LlmgwError as error:
         raise unusable("bad_config", f"{path}: {error.message}") from error
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise unusable("bad_config", f"{path} cannot be followed: {error}") from error
 
 
 def parse_settings(data: object) -> Settings:
     """Checks a parsed file. Raises LlmgwError with the path of what is wrong, as in `models[0].replicas`."""
+    _check_text(data, "")
     _check_named(data, ("engines",), EngineSettings)
     _check_named(data, ("canary", "limits"), float | None)
     settings = _converted(data, Settings, "")
@@ -199,6 +209,22 @@ def _converted(data: object, kind: type[Kind], where: str) -> Kind:
         raise unusable("bad_config", _explain(str(error), data, where)) from error
 
 
+def _check_text(value: object, where: str) -> None:
+    """Refuses text that no file name, argument or address can hold: every system call would fail on it later."""
+    if isinstance(value, str) and re.search("[\\0\ud800-\udfff]", value):
+        raise unusable(
+            "bad_config", f"{where or 'the file'} is {value!r}: expected text without NUL or half characters"
+        )
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            path = f"{where}.{key}" if where else str(key)
+            _check_text(key, repr(path)[1:-1])
+            _check_text(each, repr(path)[1:-1])
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            _check_text(each, f"{where}[{index}]")
+
+
 def _check_named(data: object, where: tuple[str, ...], kind: Any) -> None:
     """Checks a mapping's entries one by one: msgspec's own error would not say under which name."""
     found = _value_at(data, ".".join(where))
@@ -208,9 +234,15 @@ def _check_named(data: object, where: tuple[str, ...], kind: Any) -> None:
 
 def _read_scalar(kind: type, value: Any) -> Any:
     if kind is Seconds:
-        return Seconds(_measured(value, DURATION_UNITS, "a duration such as 500ms, 30s, 10m or 2h"))
+        seconds = _measured(value, DURATION_UNITS, "a duration such as 500ms, 30s, 10m or 2h")
+        if seconds > LONGEST_S:
+            raise ValueError("expected at most 365d")
+        return Seconds(seconds)
     if kind is Bytes:
-        return Bytes(int(_measured(value, SIZE_UNITS, "a size such as 512MiB or 5GiB")))
+        size = _measured(value, SIZE_UNITS, "a size such as 512MiB or 5GiB")
+        if size > LARGEST_BYTES:
+            raise ValueError("expected at most 1048576TiB")
+        return Bytes(int(size))
     if kind is Address:
         return _read_address(value)
     if not isinstance(value, str) or not value:
@@ -325,6 +357,8 @@ def _check(settings: Settings) -> None:
             "hub.endpoint has a user or password in it, which messages and logs would show: "
             "expected the address alone, and the token in hub.token_file",
         )
+    if not _is_web_address(settings.hub.endpoint):
+        raise unusable("bad_config", f"hub.endpoint is {settings.hub.endpoint!r}: expected http://… or https://…")
     for index, sink in enumerate(settings.notify):
         if sink.kind != "webhook":
             raise unusable("bad_config", f"notify[{index}].kind is {sink.kind!r}: expected webhook")

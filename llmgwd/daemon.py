@@ -2,7 +2,8 @@
 
 import fcntl
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -42,6 +43,9 @@ from llmgwd.watch import finish_removals, watch
 log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 5.0
+LAST_SAVE_S = 5.0
+"""How long an end waits for a database that takes nothing, before what was counted is given up."""
+SAVE_AGAIN_S = 0.2
 KEEP_ON_PAUSE_S = 1.0
 
 
@@ -112,13 +116,14 @@ class Daemon:
     async def _start(self, tasks: anyio.abc.TaskGroup) -> None:
         """In this order: what can be refused, what is found, what is ended, what is started."""
         clear(self._socket)
-        self._lock = _lock(self._state)
-        self._owns_state = True
-        parts = wire(self._settings, self._socket, self._state, tasks, self._runner_type, self._machine)
-        self._records = parts.records
-        await parts.control.listen()
-        tasks.start_soon(parts.control.serve)
-        found = await self._find(parts)
+        with _told_of_files():
+            self._lock = _lock(self._state)
+            self._owns_state = True
+            parts = wire(self._settings, self._socket, self._state, tasks, self._runner_type, self._machine)
+            self._records = parts.records
+            await parts.control.listen()
+            tasks.start_soon(parts.control.serve)
+            found = await self._find(parts)
         await end_left(self._state, parts.records, STOP_GRACE_S, keep=found)
         self._begin_upkeep(parts)
         await self._declare(parts.services, parts.wanted)
@@ -132,7 +137,7 @@ class Daemon:
         services = parts.services
         found = {each.id for each in parts.workers.adopt(parts.link)}
         found |= {each.id for each in await services.fleet.adopt(services.engines.values())}
-        parts.workers.check_address()
+        await parts.workers.clear_address(found)
         await self._tasks.start(parts.link.serve)
         self._found = found
         self._up = parts
@@ -182,13 +187,18 @@ class Daemon:
                 check_engines_kept(engines, others)
                 wanted = declared_models(settings, engines, others)
                 keys = read_keys(settings.gateway.api_keys_file)
+                source = hub(settings)
                 gone = write_down(up.services, wanted)
             except LlmgwError as error:
                 log.error("configuration not reloaded, nothing changed: %s", error.message)
                 return
+            except Exception:
+                # A file that a person may have written in any way must not end what serves.
+                log.exception("configuration not reloaded, nothing changed")
+                return
             self._settings = up.services.settings = settings
             up.services.engines = engines
-            up.services.hub = hub(settings)
+            up.services.hub = source
             up.services.dataplane.key_hashes = keys
             await serve_declared(up.services, wanted, gone, self._tasks)
             log.info("configuration reloaded path=%s", self._config)
@@ -204,7 +214,7 @@ class Daemon:
             await up.link.finish(drain_s)
             await up.workers.wait_ended(drain_s + STOP_GRACE_S, told)
             await up.services.fleet.stop_all()
-            up.services.dataplane.save()
+            await _save_last(up.services)
 
     async def leave(self) -> None:
         """Ends the daemon alone: jobs stop where they are; gateway and replicas serve on for the next life."""
@@ -213,7 +223,7 @@ class Daemon:
         if up is not None:
             # What is taken after the samples are saved would be lost: workers keep it for the next life.
             up.link.close()
-            up.services.dataplane.save()
+            await _save_last(up.services)
 
     async def _down(self) -> Parts | None:
         """Ends the start, if it goes on, and then all that begins anything; what there is to end after that."""
@@ -260,6 +270,20 @@ async def _keep_on(loop: Callable[[], Awaitable[None]]) -> None:
         await anyio.sleep(KEEP_ON_PAUSE_S)
 
 
+async def _save_last(services: Services) -> None:
+    """Writes what was counted, if the database takes it in time; the daemon ends as it was asked to either way."""
+    give_up = anyio.current_time() + LAST_SAVE_S
+    while True:
+        try:
+            services.dataplane.save()
+            return
+        except StoreError as error:
+            if anyio.current_time() >= give_up:
+                log.error("what was counted of canaries and not written yet is lost why=%s", error.why)
+                return
+        await anyio.sleep(SAVE_AGAIN_S)
+
+
 def _check_reloadable(old: Settings, new: Settings) -> None:
     """Raises LlmgwError when something changed that only a restart can change."""
     fixed = {
@@ -275,6 +299,22 @@ def _check_reloadable(old: Settings, new: Settings) -> None:
     for name, (before, after) in fixed.items():
         if before != after:
             raise LlmgwError("needs_restart", f"{name} went from {before} to {after}, which takes a restart")
+
+
+@contextmanager
+def _told_of_files() -> Iterator[None]:
+    """Says in words which file of the state folder cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise LlmgwError(
+            "bad_state_folder",
+            f"{error.filename} cannot be used: {error.strerror}",
+            hint="the state folder has to be a folder that the daemon's user may write to: mend it, "
+            "or give another with LLMGW_STATE_DIR",
+        ) from error
 
 
 def _lock(state: Path) -> IO[str]:

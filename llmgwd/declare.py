@@ -76,6 +76,11 @@ def declared_models(settings: Settings, engines: Mapping[str, Engine], others: l
             adapters = _adapters(entry, engines)
         except LlmgwError as error:
             raise unusable("bad_config", f"models[{index}]: {error.message}") from error
+        except (OSError, ValueError) as error:
+            # What may not be looked into, and names that no file can have.
+            why = error.strerror if isinstance(error, OSError) else error
+            message = f"models[{index}].path is {str(entry.path)!r}, which cannot be looked at: {why}"
+            raise unusable("bad_config", message) from error
         models.append(
             Model(
                 name=entry.name,
@@ -154,6 +159,9 @@ def write_down(services: Services, wanted: list[Model]) -> list[Model]:
     present = {model.name: model for model in store.models.all() if model.declared}
     gone = [model for name, model in present.items() if name not in {each.name for each in wanted}]
     changed = [model for model in wanted if present.get(model.name) != model]
+    if not gone and not changed:
+        # A database that takes nothing is no reason not to serve what it has.
+        return []
     events: list[EventView] = []
     with store.transaction():
         for model in gone:

@@ -136,6 +136,33 @@ MODEL = {"name": "a", "path": "/a.gguf"}
             "hub.endpoint has a user or password in it, which messages and logs would show: "
             "expected the address alone, and the token in hub.token_file",
         ),
+        ({"hub": {"endpoint": "http://["}}, "hub.endpoint is 'http://[': expected http://… or https://…"),
+        (
+            {"hub": {"endpoint": "https://hub.test:99999"}},
+            "hub.endpoint is 'https://hub.test:99999': expected http://… or https://…",
+        ),
+        (
+            {"models": [{**MODEL, "engine_args": ["-x", "a\0b"]}]},
+            "models[0].engine_args[1] is 'a\\x00b': expected text without NUL or half characters",
+        ),
+        (
+            {"models": [{"name": "a", "path": "/a\0"}]},
+            "models[0].path is '/a\\x00': expected text without NUL or half characters",
+        ),
+        (
+            {"gateway": {"api_keys_file": "/\ud800"}},
+            "gateway.api_keys_file is '/\\ud800': expected text without NUL or half characters",
+        ),
+        (
+            {"engines": {"a\0": {"argv": ["x"]}}},
+            "engines.a\\x00 is 'a\\x00': expected text without NUL or half characters",
+        ),
+        ({"gateway": {"drain": "366d"}}, "gateway.drain is '366d': expected at most 365d"),
+        ({"canary": {"every": "9" * 400 + "h"}}, f"canary.every is '{'9' * 400}h': expected at most 365d"),
+        (
+            {"weights": {"min_free": "9" * 400 + "B"}},
+            f"weights.min_free is '{'9' * 400}B': expected at most 1048576TiB",
+        ),
         ({"notify": [{"kind": "fax", "url": "x"}]}, "notify[0].kind is 'fax': expected webhook"),
     ],
 )
@@ -154,3 +181,24 @@ def test_a_file_that_is_no_yaml_or_not_there_is_said_so(tmp_path: Path) -> None:
         read_settings(tmp_path / "bad.yaml")
     (tmp_path / "empty.yaml").write_text("")
     assert read_settings(tmp_path / "empty.yaml") == Settings()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("hub: 2020-99-99", id="a day that is none"),
+        pytest.param("gateway: {workers: " + "9" * 5000 + "}", id="a number of 5000 digits"),
+        pytest.param("gateway: {workers: -" + "9" * 400 + "}", id="a number no float can have"),
+        pytest.param("a: " + "[" * 2000 + "]" * 2000, id="nested without end"),
+        pytest.param("a: !!bool perhaps", id="a tag that does not fit"),
+        pytest.param("? [a]\n: b", id="a list for a key"),
+        pytest.param("1: 2", id="a number for a key"),
+        pytest.param("a: &x [*x]", id="in itself"),
+    ],
+)
+def test_a_file_that_makes_its_reader_stumble_is_refused_in_words(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "server.yaml"
+    path.write_text(text)
+    with pytest.raises(LlmgwError, match=r"server\.yaml") as raised:
+        read_settings(path)
+    assert raised.value.code == "bad_config"

@@ -33,8 +33,8 @@ def read_keys(path: Path | None) -> tuple[bytes, ...] | None:
         return None
     try:
         lines = path.read_text().split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise LlmgwError("no_keys", f"gateway.api_keys_file {path} cannot be read: {error}") from error
+    except (OSError, ValueError) as error:
+        raise LlmgwError("no_keys", f"gateway.api_keys_file {str(path)!r} cannot be read: {error}") from error
     keys = [line.strip() for line in lines]
     return tuple(hashlib.sha256(key.encode()).digest() for key in keys if key and not key.startswith("#"))
 

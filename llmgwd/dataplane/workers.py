@@ -17,6 +17,7 @@ from llmgwd import process
 from llmgwd.config import GatewaySettings
 from llmgwd.dataplane import listeners
 from llmgwd.dataplane.link import Link
+from llmgwd.domain.errors import LlmgwError
 from llmgwd.domain.processes import ProcessKind, ProcessRecord, ProcessRecords
 from llmgwd.process import Process
 from llmgwd.protocol.link import LINK_VERSION
@@ -118,10 +119,28 @@ class Workers:
             log.info("gateway worker found running pid=%d fits=%s", worker.pid, fits)
         return [*self._places.values(), *self._replaced]
 
-    def check_address(self) -> None:
-        """Raises LlmgwError when anything but a worker of ours listens there."""
-        if not self._places and not any(each.about.listen == str(self._settings.listen) for each in self._replaced):
-            listeners.check_free(self._settings.listen)
+    async def clear_address(self, keep: Collection[str]) -> None:
+        """Ends what listens there and only its mark tells to be this state folder's, but the children in `keep`.
+
+        A database that was put in the place of another knows no worker of that one. Raises LlmgwError, having ended
+        nothing, when anybody else listens there.
+        """
+        address = self._settings.listen
+        if self._places or any(each.about.listen == str(address) for each in self._replaced):
+            return
+        try:
+            listeners.check_free(address)
+        except LlmgwError:
+            marked = [each for each in process.marked(self._state) if each.child not in keep]
+            unknown = [each for each in marked if process.listens(each.pid, address.port)]
+            if not unknown:
+                raise
+            for each in unknown:
+                left = process.find(each.pid, each.identity, self._mark(each.child))
+                if left is not None:
+                    log.info("ending a gateway worker that is not written down pid=%d", each.pid)
+                    await left.end(END_GRACE_S)
+            listeners.check_free(address)
 
     def take_listeners(self, pid: int, descriptors: list[int]) -> None:
         """A worker hands in what it listens on; kept where this daemon does not have it yet."""

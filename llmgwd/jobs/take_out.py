@@ -65,7 +65,9 @@ async def _withheld(services: Services, canary: Canary, error: StoreError) -> St
     services.dataplane.withhold(canary.id)
     await services.dataplane.publish()
     return StoreError(
-        error.why, f"{canary.model} is safe, stable serves every request, but its canary could not be taken out yet"
+        error.why,
+        f"{canary.model} is safe, stable serves every request, but its canary could not be taken out yet",
+        hint=error.hint,
     )
 
 

@@ -10,8 +10,10 @@ from llmgwd.domain.errors import LlmgwError
 from llmgwd.private import make_file_private
 from llmgwd.store.backup import copy_to, kept_before, newest_backup
 
-BUSY_TIMEOUT_S = 2.0
-"""Nobody but this daemon writes to the file; a person's tool that holds it for a moment is waited for."""
+BUSY_TIMEOUT_S = 0.25
+"""Nobody but this daemon writes to the file; a person's tool that holds it for a moment is waited for.
+
+The event loop stands still meanwhile, so it is short: what has to be written is tried again by who writes it."""
 
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -58,47 +60,71 @@ MIGRATIONS: tuple[str, ...] = (
 
 _PRIMARY = 0xFF
 """SQLite's primary result code is the lowest byte of an extended one."""
-_TAKES_NOTHING = frozenset(
-    {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN}
-)
+_WAYS_ON = {
+    sqlite3.SQLITE_FULL: "make room on the disk of {folder}",
+    sqlite3.SQLITE_IOERR: "make room on the disk of {folder}, or see what the system's log says of it",
+    sqlite3.SQLITE_READONLY: "let the daemon's user write to {path} and its folder, or mount the disk writable",
+    sqlite3.SQLITE_CANTOPEN: "let the daemon's user write to {path} and its folder, or mount the disk writable",
+    sqlite3.SQLITE_BUSY: "close the program that holds {path} open for writing",
+}
+"""What a person does about a database that takes nothing, by SQLite's primary code."""
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
 class StoreError(LlmgwError):
     """The database takes nothing now: a full disk, one that fails, somebody else's lock. `why` is SQLite's word."""
 
-    def __init__(self, why: str, so: str = "nothing was changed, and what serves goes on serving") -> None:
-        super().__init__(
-            "store",
-            f"the daemon's database takes nothing now: {why}; {so}",
-            hint="make room on the disk of the state folder (`llmgw ctl status` names it), then ask again",
-        )
+    def __init__(
+        self, why: str, so: str = "nothing was changed, and what serves goes on serving", *, hint: str = ""
+    ) -> None:
+        super().__init__("store", f"the daemon's database takes nothing now: {why}; {so}", hint=hint)
         self.why = why
 
 
 class Connection(sqlite3.Connection):
-    """Raises StoreError where it cannot write."""
+    """Raises StoreError where it cannot write, or finds the file damaged."""
+
+    path = Path("llmgw.db")
 
     def execute(self, *args: Any) -> sqlite3.Cursor:
-        with _in_words():
+        with _in_words(self.path):
             return super().execute(*args)
 
     def executemany(self, *args: Any) -> sqlite3.Cursor:
-        with _in_words():
+        with _in_words(self.path):
             return super().executemany(*args)
 
 
 @contextmanager
-def _in_words() -> Iterator[None]:
+def _in_words(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.OperationalError as error:
-        if _takes_nothing(error):
-            raise StoreError(str(error)) from error
+    except sqlite3.DatabaseError as error:
+        if (way_on := _way_on(error, path)) is not None:
+            raise StoreError(str(error), hint=f"{way_on}, then ask again") from error
+        if _code(error) in _DAMAGED:
+            raise StoreError(str(error), hint=f"stop llmgwd, {_put_back(path, newest_backup(path))}") from error
         raise
 
 
-def _takes_nothing(error: sqlite3.Error) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorcode & _PRIMARY in _TAKES_NOTHING
+def _code(error: sqlite3.Error) -> int:
+    # Errors of the Python module itself have no code.
+    return getattr(error, "sqlite_errorcode", 0) & _PRIMARY
+
+
+def _way_on(error: sqlite3.Error, path: Path) -> str | None:
+    """None when it is not that the database takes nothing."""
+    way_on = _WAYS_ON.get(_code(error))
+    return way_on and way_on.format(path=path, folder=path.parent)
+
+
+def _not_opened(path: Path, error: sqlite3.DatabaseError) -> LlmgwError:
+    """Why there is no start."""
+    way_on = _way_on(error, path)
+    if way_on is None:
+        return _damaged(path, str(error))
+    so = "llmgwd was not started, and what runs was left as it is"
+    return StoreError(str(error), so, hint=f"{way_on}, then start llmgwd again")
 
 
 def open_database(path: Path) -> Connection:
@@ -109,6 +135,7 @@ def open_database(path: Path) -> Connection:
         for file in (path, *(beside for end in ("-wal", "-shm") if (beside := Path(f"{path}{end}")).exists())):
             make_file_private(file)
         connection = sqlite3.connect(path, isolation_level=None, timeout=BUSY_TIMEOUT_S, factory=Connection)
+        connection.path = path
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
@@ -116,8 +143,11 @@ def open_database(path: Path) -> Connection:
             copy_to(path, kept_before(path, version))
         for number in range(version, len(MIGRATIONS)):
             connection.executescript(f"BEGIN; {MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+    except StoreError as error:
+        assert isinstance(error.__cause__, sqlite3.DatabaseError)
+        raise _not_opened(path, error.__cause__) from error
     except sqlite3.DatabaseError as error:
-        raise (StoreError(str(error)) if _takes_nothing(error) else _damaged(path, str(error))) from error
+        raise _not_opened(path, error) from error
     return connection
 
 

@@ -39,10 +39,12 @@ class PatientProcesses:
         """Writes what could not be written, until cancelled."""
         while True:
             await self._has_unwritten.wait()
-            await anyio.sleep(WRITE_AGAIN_S)
+            while self._unwritten:
+                await anyio.sleep(WRITE_AGAIN_S)
+                for process, record in list(self._unwritten.items()):
+                    self._write(process, record)
+            # Not before: what failed for another reason is still there when this is begun again.
             self._has_unwritten = anyio.Event()
-            for process, record in list(self._unwritten.items()):
-                self._write(process, record)
 
     def _write(self, process: str, record: ProcessRecord | None) -> None:
         try:

@@ -10,7 +10,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from llmgwd import daemon, main
+from llmgwd import daemon, foreground
 from llmgwd.engines.fleet import Fleet
 from llmgwd.jobs.run import Run
 from llmgwd.jobs.runner import Runner
@@ -91,4 +91,4 @@ def _dies_after(owner: Any, name: str, here: Turn) -> None:
 if __name__ == "__main__":
     _dies_after(Fleet, "adopt", Turn.ADOPTED)
     _dies_after(daemon, "declare", Turn.DECLARED)
-    sys.exit(main.run(runner=Dying))
+    sys.exit(foreground.run(runner=Dying))

@@ -135,6 +135,23 @@ def test_a_canary_that_is_undecided_at_its_deadline_is_told_of_or_taken_out(hous
     assert (by, why) == ("llmgw", "still undecided at its deadline")
 
 
+def test_a_plan_that_its_deadline_holds_is_let_go_on_by_a_person(house: House) -> None:
+    started(house, "--steps", "20,50", "--hold", "1ms", "--deadline", "300ms")
+    wait_until(lambda: events(house, "canary_undecided"))
+    held = "undecided past its deadline: gets no further share until it is fine"
+    assert canary(house)["next"] == f"{held}; `llmgw ctl model resume chat` lets it go on"
+    house.ok("model", "pause", "chat")
+    assert canary(house)["next"] == "its plan is paused; `llmgw ctl model resume chat` lets it go on"
+    assert "goes on" in house.ok("model", "resume", "chat")
+    late = "; undecided past its deadline"
+    assert canary(house)["next"] == f"waits for 20 more judged canary requests, then 50 %{late}"
+    assert "is not paused" in house.ok("model", "resume", "chat")
+    house.ok("model", "percent", "chat", "0")
+    house.ok("model", "resume", "chat")
+    gives = "`llmgw ctl model percent chat N` gives it requests"
+    assert canary(house)["next"] == f"nothing: its share is 0{late}; {gives}"
+
+
 def test_a_canary_that_hangs_is_taken_out_though_its_clients_leave(house: House) -> None:
     add_chat(house, OLD)
     commit(house, Behaviour(words="the new words here", hangs_after=3))
@@ -142,7 +159,7 @@ def test_a_canary_that_hangs_is_taken_out_though_its_clients_leave(house: House)
     body = b'{"model": "chat", "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
     request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 
-    def ask() -> bool:
+    def ask() -> None:
         with socket.create_connection(("127.0.0.1", house.gateway_port)) as impatient:
             impatient.settimeout(1.5)
             impatient.sendall(request)
@@ -152,9 +169,14 @@ def test_a_canary_that_hangs_is_taken_out_though_its_clients_leave(house: House)
                     answer += came
                     # Stable, with which the canary is compared, may be slow on a busy machine: it is waited for.
                     impatient.settimeout(0.3 if b"x-llmgw-arm: canary" in answer else 60)
+
+    def ask_some() -> bool:
+        # Looking starts a program, which takes longer than asking where the machine is busy.
+        for _ in range(5):
+            ask()
         return house.canary() is None
 
-    wait_until(ask, 120)
+    wait_until(ask_some, 240)
     ended = house.json("model", "canaries", "--ended")[0]
     assert ended["phase"] == "rolled_back"
     assert "time to first token" in ended["reason"]

@@ -4,10 +4,12 @@ import os
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -184,3 +186,121 @@ def test_a_reload_asked_for_before_a_stop_in_the_middle_of_a_start_is_not_begun(
     store = Store(house.state / "llmgw.db")
     assert store.models.all() == []
     store.close()
+
+
+def test_no_configuration_that_can_be_written_ends_a_daemon_by_a_reload(house: House) -> None:
+    add_chat(house, OLD)
+    assert house.process is not None
+    good = house.config.read_text()
+    bad = [
+        "hub: 2020-99-99",
+        "gateway: {workers: " + "9" * 5000 + "}",
+        "a: " + "[" * 2000,
+        good + "models: [{name: base, engine: toy, path: /" + "x" * 300 + "}]",
+        good.replace("gateway:", 'gateway:\n  api_keys_file: "/a\\0b"'),
+    ]
+
+    def has_refused(times: int) -> bool:
+        return house.log.read_text().count("not reloaded, nothing changed") == times
+
+    for number, text in enumerate(bad, 1):
+        house.config.write_text(text)
+        house.process.send_signal(signal.SIGHUP)
+        wait_until(partial(has_refused, number))
+    assert "Traceback" not in house.log.read_text()
+    assert house.ask()[0] == "stable"
+    house.reload()
+    wait_until(lambda: "configuration reloaded" in house.log.read_text())
+
+
+def test_a_reload_asked_for_before_the_daemon_is_imported_is_done_after_the_start(house: House) -> None:
+    house.stop()
+    (slow := house.root / "slow").mkdir()
+    # Stands for the imports that take a while: nothing of the daemon is there yet.
+    (slow / "anyio.py").write_text(
+        "import pathlib, signal, sys\n"
+        f"pathlib.Path({str(house.root / 'imports')!r}).touch()\n"
+        "signal.sigwait([signal.SIGUSR1])\n"
+        f"sys.path.remove({str(slow)!r}); del sys.modules['anyio']\n"
+        "import anyio\n"
+    )
+    begin = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1}); "
+    begin += f"import sys; sys.path.insert(0, {str(slow)!r}); from llmgwd.main import run; sys.exit(run())"
+    house.program = [sys.executable, "-c", begin]
+    house.launch()
+    assert house.process is not None
+    wait_until((house.root / "imports").exists)
+    house.process.send_signal(signal.SIGHUP)
+    house.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: "configuration reloaded" in house.log.read_text())
+    assert house.stop() == 0
+
+
+def test_a_second_signal_while_what_is_left_is_ended_does_not_end_the_daemon_before(house: House) -> None:
+    house.stop(signal.SIGKILL)
+    with start_held_up(house):
+        assert house.process is not None
+        house.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "ending what was left" in house.log.read_text().partition("stopping: draining")[2])
+        assert house.stop() == 0
+    assert children(house) == set()
+
+
+@pytest.mark.parametrize("spoilt", ["", "logs", "gateway.sock", "llmgwd.lock"])
+def test_a_state_folder_that_cannot_be_used_is_told_in_words(house: House, spoilt: str) -> None:
+    house.stop()
+    path = house.state / spoilt
+    aside = house.root / "aside"
+    if path.exists():
+        path.rename(aside)
+    path.write_text("") if spoilt in ("", "logs") else path.mkdir()
+    house.launch()
+    assert house.process is not None
+    assert house.process.wait(30) == 1
+    house.process = None
+    assert f"llmgwd: {path} cannot be used: " in house.log.read_text()
+    assert "LLMGW_STATE_DIR" in house.log.read_text()
+
+
+def test_a_start_afresh_ends_the_worker_that_the_lost_database_knew(house: House) -> None:
+    add_chat(house, OLD)
+    left = {each.pid for each in process.marked(house.state)}
+    house.stop(signal.SIGKILL)
+    for each in house.state.glob("llmgw.db*"):
+        each.rename(house.root / each.name)
+    house.start()
+    assert not left & {each.pid for each in process.marked(house.state)}
+    assert house.json("model", "list") == []
+
+
+@contextmanager
+def database_locked(house: House) -> Iterator[None]:
+    with closing(sqlite3.connect(house.state / "llmgw.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("options", [[], ["--leave-running"]], ids=["stop", "leave"])
+def test_a_database_that_takes_nothing_does_not_make_an_end_fail(house: House, options: list[str]) -> None:
+    house.options = options
+    house.restart()
+    add_chat(house, OLD)
+    with database_locked(house):
+        assert house.stop() == 0
+    assert "what was counted of canaries and not written yet is lost why=database is locked" in house.log.read_text()
+    assert bool(children(house)) is bool(options)
+    house.options = []
+    house.start()
+
+
+def test_declared_models_that_did_not_change_are_served_by_a_start_while_the_database_is_locked(house: House) -> None:
+    weights: Path = house.root / FILE
+    weights.write_bytes(NEW.weights())
+    house.settings["models"] = [{"name": "base", "path": str(weights), "engine": "toy"}]
+    house.restart()
+    house.stop(signal.SIGKILL)
+    with database_locked(house):
+        house.start()
+        wait_until(lambda: house.model("base")["ready"] == 1)
+        assert house.ask("base")[1]["choices"][0]["message"]["content"] == "the new words"

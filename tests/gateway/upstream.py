@@ -92,7 +92,8 @@ class Connection:
                 waiting.register(self.socket, select.POLLIN)
                 if waiting.poll(1000 * left) and not self.socket.recv(65536):
                     return True
-            except OSError:
+            except (OSError, ValueError):
+                # The latter: the script's own end was closed meanwhile.
                 return True
         return False
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from llmgwd.main import parse
+from llmgwd.foreground import parse
 from tests.support.house import BIN, PROJECT
 
 UNIT = PROJECT / "packaging" / "llmgwd.service"

@@ -14,7 +14,7 @@ from llmgwd.domain.jobs import Job, planned
 from llmgwd.protocol.samples import Arm, ArmSample, Outcome
 from llmgwd.protocol.states import CanaryPhase, EventKind, JobKind, JobState
 from llmgwd.store.backup import back_up
-from llmgwd.store.database import MIGRATIONS, StoreError
+from llmgwd.store.database import MIGRATIONS, StoreError, _in_words
 from llmgwd.store.store import Store
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -189,6 +189,37 @@ def test_somebody_else_who_holds_the_file_is_told_of(tmp_path: Path, store: Stor
     other.close()
     with store.transaction():
         store.models.put(CHAT)
+
+
+@pytest.mark.parametrize(
+    ("name", "way_on"),
+    [
+        pytest.param("SQLITE_FULL", "make room on the disk of /state, then", id="full"),
+        pytest.param("SQLITE_IOERR_WRITE", "see what the system's log says of it, then", id="a failing disk"),
+        pytest.param("SQLITE_READONLY_DIRECTORY", "let the daemon's user write to /state/llmgw.db", id="read-only"),
+        pytest.param("SQLITE_CANTOPEN", "let the daemon's user write to /state/llmgw.db", id="not to be opened"),
+        pytest.param("SQLITE_BUSY_SNAPSHOT", "close the program that holds /state/llmgw.db", id="locked"),
+        pytest.param("SQLITE_CORRUPT", "stop llmgwd, move /state/llmgw.db, llmgw.db-wal and", id="damaged"),
+        pytest.param("SQLITE_NOTADB", "stop llmgwd, move /state/llmgw.db, llmgw.db-wal and", id="no database"),
+    ],
+)
+def test_each_trouble_of_the_database_has_its_own_way_on(name: str, way_on: str) -> None:
+    error = sqlite3.DatabaseError("why")
+    error.sqlite_errorcode = getattr(sqlite3, name)
+    with pytest.raises(StoreError) as raised, _in_words(Path("/state/llmgw.db")):
+        raise error
+    assert way_on in raised.value.hint
+
+
+def test_a_start_that_is_locked_out_says_what_a_start_needs(tmp_path: Path, store: Store) -> None:
+    other = sqlite3.connect(tmp_path / "llmgw.db", isolation_level=None)
+    store.close()
+    other.execute("PRAGMA journal_mode = DELETE")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreError, match="database is locked; llmgwd was not started, and what runs") as raised:
+        Store(tmp_path / "llmgw.db")
+    assert raised.value.hint.endswith("open for writing, then start llmgwd again")
+    other.close()
 
 
 def test_what_was_acknowledged_is_synced_to_disk(store: Store) -> None:

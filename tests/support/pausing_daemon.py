@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 
-from llmgwd import main
+from llmgwd import foreground
 from llmgwd.domain.jobs import STEPS
 from llmgwd.jobs.run import Run, Step
 from llmgwd.jobs.runner import Recipe, Runner
@@ -69,4 +69,4 @@ class Pauses:
 
 
 if __name__ == "__main__":
-    sys.exit(main.run(runner=Pausing))
+    sys.exit(foreground.run(runner=Pausing))

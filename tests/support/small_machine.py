@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from llmgwd import main, process
+from llmgwd import foreground, process
 from llmgwd.domain.gpus import Gpu
 from llmgwd.domain.room import Machine, Memory
 from tests.support.house import House
@@ -70,4 +70,4 @@ def put_on(house: House, size: Size) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main.run(machine=MachineOfFile(state=Path(os.environ["LLMGW_STATE_DIR"]))))
+    sys.exit(foreground.run(machine=MachineOfFile(state=Path(os.environ["LLMGW_STATE_DIR"]))))
