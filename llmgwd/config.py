@@ -359,7 +359,13 @@ def _check(settings: Settings) -> None:
         )
     if not _is_web_address(settings.hub.endpoint):
         raise unusable("bad_config", f"hub.endpoint is {settings.hub.endpoint!r}: expected http://… or https://…")
-    for index, sink in enumerate(settings.notify):
+    _check_notify(settings.notify)
+    for name, engine in settings.engines.items():
+        _check_engine(name, engine)
+
+
+def _check_notify(sinks: tuple[WebhookSettings, ...]) -> None:
+    for index, sink in enumerate(sinks):
         if sink.kind != "webhook":
             raise unusable("bad_config", f"notify[{index}].kind is {sink.kind!r}: expected webhook")
         if not _is_web_address(sink.url):
@@ -371,21 +377,21 @@ def _check(settings: Settings) -> None:
                     f"notify[{index}].events has {each!r}, which never happens: expected some of "
                     + ", ".join(EventKind),
                 )
-    for name, engine in settings.engines.items():
-        if name == EXTERNAL:
-            _check_external(engine)
-            continue
-        if not engine.argv:
-            raise unusable("bad_config", f"engines.{name}.argv is empty: expected the program and its arguments")
-        if not engine.own_name or "{" in engine.own_name.replace("{name}", ""):
-            raise unusable(
-                "bad_config", f"engines.{name}.own_name is {engine.own_name!r}: expected a name, or {{name}}"
-            )
-        if engine.weights not in (WeightsFormat.GGUF, WeightsFormat.FOLDER, WeightsFormat.ANY):
-            raise unusable("bad_config", f"engines.{name}.weights is {engine.weights!r}: expected gguf, folder or any")
-        if engine.slots is not None and engine.slots < 1:
-            raise unusable("bad_config", f"engines.{name}.slots is {engine.slots}: expected 1 or more")
-        for key, value in engine.env.items():
-            if not key or "=" in key or "\0" in key + value:
-                why = "no variable can be called so or hold that"
-                raise unusable("bad_config", f"engines.{name}.env has {key!r}: {why}")
+
+
+def _check_engine(name: str, engine: EngineSettings) -> None:
+    if name == EXTERNAL:
+        _check_external(engine)
+        return
+    if not engine.argv:
+        raise unusable("bad_config", f"engines.{name}.argv is empty: expected the program and its arguments")
+    if not engine.own_name or "{" in engine.own_name.replace("{name}", ""):
+        raise unusable("bad_config", f"engines.{name}.own_name is {engine.own_name!r}: expected a name, or {{name}}")
+    if engine.weights not in (WeightsFormat.GGUF, WeightsFormat.FOLDER, WeightsFormat.ANY):
+        raise unusable("bad_config", f"engines.{name}.weights is {engine.weights!r}: expected gguf, folder or any")
+    if engine.slots is not None and engine.slots < 1:
+        raise unusable("bad_config", f"engines.{name}.slots is {engine.slots}: expected 1 or more")
+    for key, value in engine.env.items():
+        if not key or "=" in key or "\0" in key + value:
+            why = "no variable can be called so or hold that"
+            raise unusable("bad_config", f"engines.{name}.env has {key!r}: {why}")
